@@ -20,7 +20,10 @@ from tidegate.seams import new_id
 pytestmark = in_turn(seconds=40)
 
 WHEN = datetime(2026, 2, 1, tzinfo=UTC)
-LOOKED = {"check": "success", "replay": "success", "compare": "success", "swap": "skipped", "discard": "skipped"}
+LOOKED = {
+    "check": "success", "replay": "success", "compare": "success", "swap": "skipped", "discard": "skipped",
+    "why": "skipped",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -124,8 +127,32 @@ def test_what_fails_beside_the_pipeline_is_no_trouble_of_it_and_continues_when_c
 
     assert backfill(shop, 2, {"action": "discard backfill", "request": {"name": "all"}}) == (
         "success",
-        {"check": "success", "replay": "skipped", "compare": "skipped", "swap": "skipped", "discard": "success"},
+        LOOKED | {"replay": "skipped", "compare": "skipped", "discard": "success"},
     )
     assert shop.ledger.lines() == []
     assert not list(shop.folder.rglob("line-all"))
     assert wrong(shop)
+
+
+def test_a_question_why_a_row_is_there_is_answered_by_a_run_of_its_own(shop: Made):
+    rows, done = sorted(shop.rows("latest")), shop.ledger.ids()
+    skipped = dict.fromkeys(LOOKED, "skipped")
+
+    def asked(number: int, **request: Any) -> Any:
+        act = {"action": "why", "request": {"sink": "latest", **request}}
+        assert backfill(shop, number, act) == ("success", skipped | {"why": "success"})
+        (newest, _), *_ = shop.ledger.acts(1)
+        return shop.ledger.explained(newest.key)
+
+    explained = asked(1, checkpoint=1, values={"id": "1", "file": "1"})
+    assert explained.answer["row"] == {"id": 1, "file": 1}
+    assert [(each["place"], each["values"]) for each in explained.answer["records"]] == [
+        (f"record 1 of {shop.name}/in/00001.json", {"id": 1, "file": 1})
+    ]
+    assert (explained.answer["since"], explained.answer["unproven"]) == (1, 0)
+    refused = asked(2, values={"id": "2", "file": "200"})
+    assert refused.answer is None
+    assert "does not give this row" in refused.problem, "other code has made it"
+    assert asked(3, values={"id": "4711"}).problem.startswith("no row of 'latest' fulfils")
+    assert (sorted(shop.rows("latest")), shop.ledger.ids()) == (rows, done)
+    assert shop.ledger.lines() == []

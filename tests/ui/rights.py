@@ -24,6 +24,7 @@ ACTS = {
     "backfill": {"trigger", "backfill"},
     "swap": {"trigger", "backfill", "edit"},
     "discard-backfill": {"trigger", "backfill", "edit"},
+    "why": {"runs", "values", "trigger", "backfill"},
 }
 QUOTES_ROWS = (
     "/quarantine/{gate}",
@@ -33,6 +34,7 @@ QUOTES_ROWS = (
     "/tables/{sink}/changes",
     "/quarantined/{gate}",
     "/samples/{part}",
+    "/why/{key}",
 )
 
 QUESTION = "/api/v2/dags/{dag_id}/dagRuns/one/taskInstances/gate_checked/-1/hitlDetails"

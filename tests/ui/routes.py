@@ -29,6 +29,7 @@ def path_of(route: Any) -> str:
         "run_id": "x",
         "version": "1",
         "name": "app.js",
+        "key": "2026-03-01T101112345-0123456789abcdef",
     }
     path = route.path
     for name, value in known.items():

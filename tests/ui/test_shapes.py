@@ -36,8 +36,8 @@ PATHS = {
     "rollback": "/dags/orders/rollback?to={first}",
     "audit": "/dags/orders/audit",
 }
-ELSEWHERE = {"gate", "quarantined_by", "samples_of_part", "table_changes", "table_rows_as_of"}
-"""test_hostile.py has a pipeline with findings, test_table_samples.py one with tables."""
+ELSEWHERE = {"gate", "quarantined_by", "samples_of_part", "table_changes", "table_rows_as_of", "why"}
+"""test_hostile.py has a pipeline with findings, test_table_samples.py one with tables, test_why_pages.py a question."""
 
 
 @pytest.fixture(scope="module")

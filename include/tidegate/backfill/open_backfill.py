@@ -16,12 +16,12 @@ import msgspec
 
 from tidegate import seams
 from tidegate.backfill.carried import carried_answer
-from tidegate.backfill.recorded import RecordedPlans, side_files_of
+from tidegate.backfill.recorded import RecordedPlans, repeating
 from tidegate.backfill.sampled import with_samples
 from tidegate.checkpoint import approvals, suspension
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
-from tidegate.checkpoint.quarantine_requests import LiveQuarantine, requests_in_place
+from tidegate.checkpoint.quarantine_requests import requests_in_place
 from tidegate.config.keys import MODES
 from tidegate.connectors.delta.sink.shadow import LINE
 from tidegate.connectors.delta.sink.table import DeltaSink
@@ -433,16 +433,11 @@ class BackfillCoordinator(Coordinator):
     def _repeating(self, options: CheckpointOptions, plans: Sequence[Plan]) -> CheckpointOptions:
         """Return the options of a checkpoint that reads the same input as the live one among these, or nothing."""
         repeated = next((plan for plan in plans if not plan.is_by_hand), None)
-        if repeated is None:
-            return replace(options, standing=True)
-        for blob in sorted(side_files_of(repeated), key=lambda blob: blob.path):
-            self.ledger.copy_blob(blob, self._live.ledger.get_blob(blob))
         in_place = {}
         for gate, numbers in self._record.in_place.items():
             requests = self._live.ledger.requests(gate)
             in_place[gate] = [request for request in requests if request.number in numbers]
-        quarantine = LiveQuarantine(self._live.ledger.home, self._record.origin, in_place)
-        return replace(options, repeats=repeated, quarantine=quarantine)
+        return repeating(options, repeated, self.ledger, self._live.ledger, self._record.origin, in_place)
 
     def has_no_new_input(self, plan: Plan, view: View) -> bool:
         """See Coordinator. A live checkpoint without input is repeated as well, because time passes in it."""

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tidegate.checkpoint.quarantine_requests import LiveQuarantine
 from tidegate.checkpoint.references import blobs_within
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.protocol.clock import clock_of_replay
-from tidegate.records.records import Blob, Json, Plan
+from tidegate.records.records import Blob, Json, Plan, Request
 
 if TYPE_CHECKING:
+    from tidegate.checkpoint.planning import CheckpointOptions
     from tidegate.connectors.source import SourceContext
     from tidegate.ledger.ledger import Ledger
     from tidegate.pipeline.graph.graph import Graph
 
-__all__ = ["RecordedPlans", "side_files_of"]
+__all__ = ["RecordedPlans", "repeating", "side_files_of"]
 
 Ends = Mapping[str, "Json | None"]
 """By source, how far it was read."""
@@ -171,3 +174,20 @@ class _Coverage:
             if not sourcing.source.covers(ends.get(name), other_ends.get(name), self.context_of(name)):
                 return False
         return True
+
+
+def repeating(
+    options: CheckpointOptions,
+    plan: Plan | None,
+    ledger: Ledger,
+    live: Ledger,
+    origin: int,
+    in_place: Mapping[str, list[Request]] = MappingProxyType({}),
+) -> CheckpointOptions:
+    """Return the options of a checkpoint that reads the same input as a recorded one, whose side files are copied from
+    the pipeline's ledger `live` to its own; of one that reads nothing, if there is none."""
+    if plan is None:
+        return replace(options, standing=True)
+    for blob in sorted(side_files_of(plan), key=lambda blob: blob.path):
+        ledger.copy_blob(blob, live.get_blob(blob))
+    return replace(options, repeats=plan, quarantine=LiveQuarantine(live.home, origin, in_place))

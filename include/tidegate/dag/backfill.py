@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Asset
 from tidegate.dag import document, run_params
 from tidegate.dag.assets import AssetEvents
 from tidegate.dag.names import POOL, SWAP
-from tidegate.dag.tasks.backfill import CheckStep, CompareStep, DiscardStep, ReplayStep, SwapStep
+from tidegate.dag.tasks.backfill import CheckStep, CompareStep, DiscardStep, ReplayStep, SwapStep, WhyStep
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.records.names import backfill_dag
@@ -54,6 +54,7 @@ def build_backfill_dag(
     compare = CompareStep(task_id="compare", doc_md=document.COMPARE, **heavy, **shared)
     swap = SwapStep(task_id=SWAP, doc_md=document.SWAP, outlets=outlets, asset_events=asset_events, **heavy, **shared)
     discard = DiscardStep(task_id="discard", doc_md=document.DISCARD, **shared)
+    WhyStep(task_id="why", doc_md=document.WHY, **heavy, **shared)
     replay.set_upstream(check)
     compare.set_upstream(replay)
     swap.set_upstream(compare)

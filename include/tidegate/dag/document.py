@@ -21,6 +21,7 @@ __all__ = [
     "REPLAY",
     "SWAP",
     "TRIGGER",
+    "WHY",
     "backfill_text",
     "dag_text",
     "description",
@@ -55,6 +56,9 @@ SWAP = """Skipped unless a user who may edit the pipeline requested the swap: bu
 
 DISCARD = """Skipped unless a user requested to discard the backfill: button *Discard* on the pipeline's page
 *Checkpoints*."""
+
+WHY = """Skipped unless a user asked on a page why a table has a row: button *Why?* beside the row. It replays recorded
+checkpoints, at the lowest priority, in a folder that it removes. The answer is on that page."""
 
 AT_ONCE = """**At least once** (`mode`): jobs write rows to their tables as soon as they have them. So the text below
 holds only for positions and state, not for rows in tables: the rows of an aborted checkpoint stay, and the next

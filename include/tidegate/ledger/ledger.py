@@ -45,6 +45,7 @@ from tidegate.records.records import (
     Rank,
     RetainedCount,
     Retired,
+    RowExplained,
     Samples,
     SeenTables,
     Tried,
@@ -53,6 +54,9 @@ from tidegate.records.records import (
 )
 
 __all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]
+
+_EXPLAINED = "explained"
+_ANSWERS_KEPT = 50
 
 
 def _unfinished(claim: PipelineRecord) -> Rejected:
@@ -465,6 +469,16 @@ class Ledger(EntryLog):
     def hint_seen_tables(self, seen: SeenTables) -> None:
         """Write the logs of these tables, so that later processes need not read them."""
         self.store.replace("tables.json", encode(seen))
+
+    def explained(self, key: str) -> RowExplained | None:
+        """Return the answer to the act with this key, or None. The caller must have checked the key."""
+        return self._read(f"{_EXPLAINED}/{key}.json", RowExplained)
+
+    def hint_explained(self, key: str, explained: RowExplained) -> None:
+        """Write the answer to an act, and remove all but the newest answers."""
+        self.store.replace(f"{_EXPLAINED}/{key}.json", encode(explained))
+        old = sorted(self.store.names(_EXPLAINED))[:-_ANSWERS_KEPT]
+        self.store.delete_files([f"{_EXPLAINED}/{name}" for name in old])
 
     def record_hook_progress(self, progress: HookProgress) -> None:
         """Write which events the hooks were notified of, so that they are not notified again."""

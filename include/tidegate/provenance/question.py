@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -14,9 +14,17 @@ from tidegate.delta.as_python import python_rows
 from tidegate.errors import Invalid, Rejected
 from tidegate.records.records import Json
 
-__all__ = ["AskedRow", "count_equal", "find_row", "row_with_key"]
+__all__ = ["AskedRow", "condition_for", "count_equal", "find_row", "row_with_key"]
 
 SHOWN = 5
+_SQL_TYPES = {
+    "string": "VARCHAR",
+    **dict.fromkeys(("byte", "short", "integer", "long"), "BIGINT"),
+    **dict.fromkeys(("float", "double"), "DOUBLE"),
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), "TIMESTAMP"),
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,40 @@ def find_row(snapshot: Snapshot, sink: str, condition: str, keys: Sequence[str])
             reason="SEVERAL_ROWS",
         )
     return AskedRow(rows[0], len(rows), tuple(key for key in keys if key in columns))
+
+
+def condition_for(snapshot: Snapshot, values: Mapping[str, str | None], keys: Sequence[str], longest: int) -> str:
+    """Return the condition that finds a row by its values as a page shows them, as texts.
+
+    keys: only these count, if the row has them all. longest: a text of so many letters may be cut, and does not count.
+    """
+    types = {field["name"]: field["type"] for field in snapshot.schema["fields"]}
+    names = [key for key in keys if key in types]
+    if not names or not all(key in values for key in names):
+        names = [name for name in values if name in types]
+    parts = []
+    for name in names:
+        text, sql_type = values[name], _sql_type(types[name])
+        if text is None:
+            parts.append(f"{sql_name(name)} IS NULL")
+        elif sql_type is not None and len(text) < longest:
+            quoted = text.replace("'", "''")
+            parts.append(f"{sql_name(name)} = CAST('{quoted}' AS {sql_type})")
+    if not parts:
+        raise Invalid(
+            "the row has no column by which it can be found",
+            expected="texts, numbers, dates or times",
+            help="`tidegate why` takes any condition",
+            reason="BAD_CONDITION",
+        )
+    return " AND ".join(parts)
+
+
+def _sql_type(type: object) -> str | None:
+    """Return the SQL type of a Delta type whose values can be compared, or None."""
+    if not isinstance(type, str):
+        return None
+    return type.upper() if type.startswith("decimal") else _SQL_TYPES.get(type)
 
 
 def count_equal(snapshot: Snapshot, question: AskedRow) -> int:

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from tidegate import seams
-from tidegate.backfill.recorded import side_files_of
+from tidegate.backfill.recorded import repeating
 from tidegate.checkpoint import approvals
 from tidegate.checkpoint.context import CheckpointSettings
 from tidegate.checkpoint.planning import CheckpointOptions
 from tidegate.checkpoint.publishing.publish import Report
-from tidegate.checkpoint.quarantine_requests import LiveQuarantine
 from tidegate.connectors.delta.sink.table import DeltaSink
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.delta import Snapshot, open_table, query
@@ -265,13 +264,8 @@ class _Replaying(Coordinator):
     ) -> Plan:
         recorded = self._recorded
         assert recorded is not None
-        if recorded.is_by_hand:
-            options = replace(options, standing=True)
-        else:
-            for blob in side_files_of(recorded):
-                self.ledger.copy_blob(blob, self._live.ledger.get_blob(blob))
-            quarantine = LiveQuarantine(self._live.ledger.home, self._origin)
-            options = replace(options, repeats=self._drop_corrections(recorded), quarantine=quarantine)
+        repeated = None if recorded.is_by_hand else self._drop_corrections(recorded)
+        options = repeating(options, repeated, self.ledger, self._live.ledger, self._origin)
         plan = super()._plan(answer, view, run, kind, wanted, options, report)
         return msgspec.structs.replace(plan, clock=recorded.time)
 

@@ -1536,6 +1536,17 @@ class Act(Record, frozen=True, kw_only=True):
         return f"{self.created[:23].replace(':', '').replace('.', '')}-{self.attempt}"
 
 
+class RowExplained(Record, frozen=True, kw_only=True):
+    """explained/<time>-<attempt>.json: the answer of a run that was asked why a row is there. A hint for people."""
+
+    title: ClassVar[str] = "explained"
+
+    answer: Json | None
+    """As `tidegate why --json` prints it. None: there is no answer, as `problem` says."""
+    problem: str = ""
+    help: str = ""
+
+
 class Acted(Record, frozen=True, kw_only=True):
     """audit/<time>-<attempt>.done.json: the outcome. It is missing if the process died before it could write it."""
 

@@ -24,6 +24,7 @@ __all__ = [
     "SampleRow",
     "SavepointRequest",
     "SwapRequest",
+    "WhyRequest",
 ]
 
 Note = Annotated[str, Field(max_length=1000, description="The reason, for the record")]
@@ -179,6 +180,15 @@ class DiscardRequest(ActionRequest):
     name: Name
 
 
+class WhyRequest(ActionRequest):
+    """A row of a sink's table, by its values as a page shows them. If the table has a key, only the key counts.
+    `checkpoint`: as of this one, by default the last published."""
+
+    sink: Name
+    checkpoint: Number | None = None
+    values: Annotated[dict[Text, Text | None], Field(min_length=1, max_length=1000)]
+
+
 class SampleRow(BaseModel):
     """A quarantined row, and what a correction would make of it. Values are texts, cut if they are long."""
 
@@ -194,5 +204,6 @@ class ActionAnswer(BaseModel):
     succeeded: Annotated[bool, Field(description="False: it was only a preview")] = True
     message: Annotated[str, Field(description="The result in a sentence; empty: it was a preview")]
     run_id: Annotated[str | None, Field(description="The DAG run that does it")] = None
+    key: Annotated[str | None, Field(description="Of a question: where its answer will be")] = None
     effects: Annotated[list[str], Field(description="A preview's sentences on what would be done")] = []
     samples: Annotated[list[SampleRow], Field(description="A preview's rows before and after, if it corrects any")] = []

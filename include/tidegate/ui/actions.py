@@ -26,7 +26,7 @@ from tidegate.lifecycle import control, savepoint
 from tidegate.records.names import airflow_run, backfill_dag
 from tidegate.records.records import REQUEST, Act, Acted
 from tidegate.ui import previews, views
-from tidegate.ui.access import ANSWER, BACKFILL, EDIT, TRIGGER, find_visible_pipeline
+from tidegate.ui.access import ANSWER, BACKFILL, EDIT, TRIGGER, VALUES, find_visible_pipeline
 from tidegate.ui.action_requests import (
     ActionAnswer,
     ActionRequest,
@@ -41,6 +41,7 @@ from tidegate.ui.action_requests import (
     RunRequest,
     SavepointRequest,
     SwapRequest,
+    WhyRequest,
 )
 from tidegate.ui.pipelines import PipelineRef, find_pipeline
 from tidegate.ui.rows import quarantined
@@ -229,6 +230,20 @@ def discard_backfill(pipeline: Of, body: DiscardRequest, user: GetUserDep) -> Ac
         return _run(pipeline, {REQUEST: act.key}, user.get_name(), result, act, dag_id=backfill_dag(pipeline.dag_id))
 
     return _audited(pipeline, "discard backfill", body, user.get_name(), do, by_run=backfill_dag(pipeline.dag_id))
+
+
+@router.post("/dags/{dag_id}/actions/why", dependencies=[*VALUES, *BACKFILL])
+def why(pipeline: Of, body: WhyRequest, user: GetUserDep) -> ActionAnswer:
+    """Trigger a run that finds out why a table has a row: the records, corrections and states that led to it. The
+    answer is at `/dags/{dag_id}/why/{key}`."""
+
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
+        answer = _run(
+            pipeline, {REQUEST: act.key}, user.get_name(), "the answer", act, dag_id=backfill_dag(pipeline.dag_id)
+        )
+        return answer.model_copy(update={"key": act.key})
+
+    return _audited(pipeline, "why", body, user.get_name(), do, by_run=backfill_dag(pipeline.dag_id))
 
 
 # -- shared by all actions -----------------------------------------------------------------------------

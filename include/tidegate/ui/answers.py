@@ -699,6 +699,26 @@ class TableRows(msgspec.Struct):
     version: Annotated[int, example(7)]
     columns: Annotated[list[str], example(["amount"])]
     rows: list[Cells]
+    may_ask_why: Annotated[bool, example(True, "Whether the user may ask why a row is there")] = False
+
+
+class WhyAnswer(msgspec.Struct):
+    """A question why a table has a row, and its answer."""
+
+    sink: Annotated[str, example("totals")]
+    checkpoint: Annotated[int | None, example(7, "As of this one; null: the last published when it was asked")]
+    values: Annotated[Cells, example({"customer": "17"})]
+    asked_by: Annotated[str, example("ann in Airflow")]
+    asked_at: Annotated[str, example(_DECIDED)]
+    run_id: Annotated[str, example("manual__2026-03-01T10:12:00+00:00", "The run of the DAG for backfills")]
+    run_state: Annotated[str, example("success", "Of Airflow; empty if it has deleted the run")]
+    answered_at: Annotated[str | None, example(_NOW)]
+    answer: Annotated[
+        Json | None,
+        example({"sink": "totals", "since": 6, "records": []}, "As `tidegate why --json` prints it; null: none yet"),
+    ]
+    problem: Annotated[str, example("", "Why there is no answer")]
+    help: Annotated[str, example("")]
 
 
 class RowChangeAnswer(msgspec.Struct):
@@ -724,6 +744,7 @@ class TableChanges(msgspec.Struct):
     removed: Annotated[int, example(0)]
     changed: Annotated[int, example(1)]
     rows: list[RowChangeAnswer]
+    may_ask_why: Annotated[bool, example(True, "Whether the user may ask why a row is there")] = False
 
 
 class Settlement(msgspec.Struct):

@@ -57,11 +57,12 @@ from tidegate.ui.answers import (
     Summary,
     TableChanges,
     TableRows,
+    WhyAnswer,
     described,
 )
 from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.pipelines import PipelineRef, find_pipelines, run_states
-from tidegate.ui.rows import quarantined, stream_samples, table_samples
+from tidegate.ui.rows import quarantined, row_reasons, stream_samples, table_samples
 
 __all__ = ["answers", "router"]
 
@@ -216,19 +217,28 @@ def measured(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_L
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/tables/{sink}", dependencies=VALUES)
 def table_rows_as_of(
-    pipeline: Of, id: Id, sink: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
+    pipeline: Of, id: Id, sink: str, user: GetUserDep, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
 ) -> TableRows:
     """Return some rows of a sink's table, exactly as of the checkpoint, in no particular order."""
-    return table_samples.rows(pipeline, id, sink, limit)
+    rows = table_samples.rows(pipeline, id, sink, limit)
+    rows.may_ask_why = may(user, pipeline.dag_id)["backfill"]
+    return rows
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/tables/{sink}/changes", dependencies=VALUES)
 def table_changes(
-    pipeline: Of, id: Id, sink: str, since: Numbered, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
+    pipeline: Of,
+    id: Id,
+    sink: str,
+    since: Numbered,
+    user: GetUserDep,
+    limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50,
 ) -> TableChanges:
     """Return how the rows of a sink's table differ between checkpoint `since` and this one: how many do, and some of
     them, by key if the sink has one. Refused if the table changed too much."""
-    return table_samples.changes(pipeline, since, id, sink, limit)
+    changes = table_samples.changes(pipeline, since, id, sink, limit)
+    changes.may_ask_why = may(user, pipeline.dag_id)["backfill"]
+    return changes
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/quarantined/{gate}", dependencies=VALUES)
@@ -310,6 +320,12 @@ def proposal_report(pipeline: Of, name: str) -> ProposalReportAnswer:
     return proposed.report(pipeline, pipeline.past().ledger, name)
 
 
+@router.get("/dags/{dag_id}/why/{key}", dependencies=VALUES)
+def why(pipeline: Of, key: Annotated[str, Path(pattern=r"^[0-9T-]{1,30}-[0-9a-f]{16}$")]) -> WhyAnswer:
+    """Return a question why a table has a row, and its answer, once its run has found it."""
+    return row_reasons.answer(pipeline, key)
+
+
 @router.get("/dags/{dag_id}/quarantine", dependencies=READ)
 def quarantine(pipeline: Of) -> Quarantine:
     """Return for each gate the number of rows that wait, and the requests about them for the next checkpoint."""
@@ -353,13 +369,13 @@ _AFTER_RUN = {
 
 
 def _act(act: Act, acted: Acted | None, run_state: str, *, with_values: bool) -> ActedAnswer:
-    """Return an action of the audit. with_values: include the values to which the user corrected rows."""
+    """Return an action of the audit. with_values: include values of rows: those asked about, and corrected ones."""
     succeeded, message = None, ""
     if acted is not None:
         succeeded, sentence = _AFTER_RUN.get(run_state, (acted.succeeded, ""))
         message = f"{acted.message} {sentence}".strip()
     request = act.parameters
-    for name in ("correct", "correct_sql"):
+    for name in ("correct", "correct_sql", "values"):
         corrected = request.get(name)
         if isinstance(corrected, Mapping) and not with_values:
             request = request | {name: dict.fromkeys(corrected, MASK)}

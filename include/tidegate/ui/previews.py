@@ -41,6 +41,7 @@ from tidegate.ui.action_requests import (
     SampleRow,
     SavepointRequest,
     SwapRequest,
+    WhyRequest,
 )
 from tidegate.ui.pipelines import PipelineRef, find_known_pipeline, has_dag, is_paused
 from tidegate.ui.rows import outlooks, quarantined
@@ -452,6 +453,15 @@ def _refuse_no_dag(pipeline: PipelineRef) -> None:
         raise no_such_dag(name)
 
 
+def _why(pipeline: PipelineRef, ledger: Ledger, body: WhyRequest) -> Effects:
+    _refuse_no_dag(pipeline)
+    since = f"as of checkpoint {body.checkpoint}" if body.checkpoint is not None else "as it is now"
+    return [
+        f"A run of {backfill_dag(pipeline.dag_id)} replays recorded checkpoints with some of their records, and looks "
+        f"which of them {body.sink} has this row of, {since}. It changes nothing, and gives way to the pipeline."
+    ]
+
+
 def no_such_dag(dag_id: str) -> Rejected:
     """Return the error for a DAG that Airflow does not have."""
     return Rejected(
@@ -478,5 +488,6 @@ PREVIEWS: dict[str, Callable[[PipelineRef, Ledger, Any], Effects]] = {
     "backfill": _backfill,
     "swap": _swap,
     "discard backfill": _discard,
+    "why": _why,
 }
 """By the action's name in the audit."""

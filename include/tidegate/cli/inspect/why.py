@@ -7,19 +7,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tidegate import offline
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.running.run import count as whole_number
 from tidegate.cli.running.run import refuse_submit
-from tidegate.cli.targets import Target, open_target
-from tidegate.connectors.delta.sink.table import DeltaSink
-from tidegate.delta import Snapshot
-from tidegate.errors import Rejected
-from tidegate.ledger.refusals import no_such_sink, without_versions
+from tidegate.cli.targets import open_target
 from tidegate.pipeline.private import private_columns
 from tidegate.provenance.explanation import Explanation, explain_row, prepare
+from tidegate.provenance.tables import checkpoint_shown, table_as_of
 from tidegate.provenance.words import lines
 from tidegate.records import typed
 from tidegate.spark.server.priority import lowest_priority
@@ -73,13 +69,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     live = coordinator_of(target)
     refuse_submit(target.settings)
-    checkpoint = _checkpoint(target, args.sink, args.checkpoint, live.graph.sinks)
+    checkpoint = checkpoint_shown(live, args.sink, args.checkpoint, f"{target.command('read')}  lists them")
     asked = prepare(
         live,
         args.sink,
         args.condition,
         checkpoint,
-        lambda id: _table(target, args.sink, id),
+        lambda id: table_as_of(live, args.sink, id),
         over=args.over,
         replays=args.replays,
         candidates=args.candidates,
@@ -100,27 +96,3 @@ def _print(answer: Explanation, out: Output) -> None:
     out.document(typed.document_of(answer) | {"unproven": answer.unproven})
     for text in lines(answer):
         out.line(text)
-
-
-def _checkpoint(target: Target, sink: str, id: int | None, sinks: Any) -> int:
-    """Return the checkpoint as of which to look. Raise if the sink has no table with versions."""
-    published = offline.published_as_of(target.ledger, target.settings.place(), id, target.graph())
-    table = published.tables.get(sink)
-    if table is None or sink not in sinks:
-        lists = f"{target.command('read')}  lists them"
-        raise no_such_sink(target.name, sink, published.id, published.tables, help=lists)
-    if not table.is_delta or not isinstance(sinks[sink].sink, DeltaSink):
-        raise without_versions(sink, table)
-    return published.id
-
-
-def _table(target: Target, sink: str, id: int) -> Snapshot | None:
-    """Return the sink's table as of a checkpoint, or None if there is none."""
-    try:
-        published = offline.published_as_of(target.ledger, target.settings.place(), id, target.graph())
-    except Rejected:
-        return None
-    table = published.tables.get(sink)
-    if table is not None:
-        return offline.open_as_of(table, target.settings.storage_options)
-    return None

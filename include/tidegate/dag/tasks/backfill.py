@@ -1,4 +1,5 @@
-"""The tasks of a backfill's DAG: check, replay, compare, swap, discard. They do the same as `tidegate backfill`.
+"""The tasks of a backfill's DAG: check, replay, compare, swap, discard, why. They do the same as `tidegate backfill`
+and `tidegate why`.
 
 Each asks the ledger what is left to do, so all of them can be retried, cleared and killed: a backfill is begun once,
 continues where it stopped, and is swapped in once (docs/protocol.md, section 14). Its failures do not count as failures
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
     from tidegate.backfill.swap import CompletedSwap
     from tidegate.dag.tasks.task import Task
     from tidegate.lifecycle.rollback_preview import How
+    from tidegate.provenance.explanation import Explanation
     from tidegate.records.records import Act, ComparedTable
 
-__all__ = ["CheckStep", "CompareStep", "DiscardStep", "ReplayStep", "SwapStep"]
+__all__ = ["CheckStep", "CompareStep", "DiscardStep", "ReplayStep", "SwapStep", "WhyStep"]
 
 log = logging.getLogger(__name__)
 
-NEED_REQUEST = frozenset({"swap", "discard backfill"})
+NEED_REQUEST = frozenset({"swap", "discard backfill", "why"})
 """Actions that need a recorded request, because the right to trigger is not enough."""
 
 OVER = frozenset({"LINE_DISCARDED", "LINE_SWAPPED"})
@@ -47,6 +49,12 @@ OVER = frozenset({"LINE_DISCARDED", "LINE_SWAPPED"})
 
 SAMPLE = 20
 """The maximum number of differing rows to show."""
+
+REPLAYS, CANDIDATES = 60, 5_000
+"""The bounds of a question of a page."""
+
+LETTERS = 200
+"""A text with so many letters may have been cut by the page."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,10 @@ class RequestedBackfill:
     @property
     def discards(self) -> bool:
         return self.act is not None and self.act.action == "discard backfill"
+
+    @property
+    def explains(self) -> bool:
+        return self.act is not None and self.act.action == "why"
 
     @property
     def requester(self) -> str:
@@ -116,6 +128,8 @@ class BackfillStep(PipelineTask):
 
         act = requested(task, NEED_REQUEST)
         params = dict(task.context["params"])
+        if act is not None and act.action == "why":
+            return RequestedBackfill("", "", act, params)
         if act is not None:
             name, origin = act.parameters.get("name"), act.parameters.get("begin_after")
         else:
@@ -145,6 +159,8 @@ class CheckStep(BackfillStep):
 
         if note := request.params.get("note"):
             log.info("Note: %s", note)
+        if request.explains:
+            raise AirflowSkipException("this run explains a row, and backfills nothing")
         if request.discards:
             log.info("Backfill %s is to be discarded", request.name)
             return {"backfill": request.name}
@@ -325,6 +341,77 @@ class DiscardStep(BackfillStep):
         else:
             log.info("Backfill %s is over", request.name)
         return {"backfill": request.name, "swapped": swapped}
+
+
+class WhyStep(BackfillStep):
+    """Finds out why a table has a row, if that was requested on a page, and writes the answer for that page."""
+
+    ui_color = "#e8daef"
+
+    def execute(self, context: Any) -> Any:
+        with self.opened_task(context) as task:
+            task.refuse_unknown_conf()
+            act = requested(task, NEED_REQUEST)
+            if act is None or act.action != "why":
+                raise AirflowSkipException("nobody asked this run why a row is there")
+            return self._answer(task, act)
+
+    def _answer(self, task: Task, act: Act) -> dict[str, Any]:
+        from tidegate.ledger.ledger import stamp
+        from tidegate.records.records import RowExplained
+
+        try:
+            answer = self._explain(task, act.parameters)
+        except TidegateError as error:
+            if error.of_environment:  # another try may succeed
+                raise
+            # What it says may quote the row: the page shows it by right, a log would not.
+            log.info("There is no answer (%s): the page says why", error.reason)
+            explained = RowExplained(**stamp(seams.new_id()), answer=None, problem=error.what, help=error.help)
+        else:
+            document = typed.document_of(answer) | {"unproven": answer.unproven}
+            explained = RowExplained(**stamp(seams.new_id()), answer=document)
+        task.coordinator.ledger.hint_explained(act.key, explained)
+        return {"answered": explained.answer is not None}
+
+    def _explain(self, task: Task, asked_row: Mapping[str, Any]) -> Explanation:
+        import tempfile
+        from pathlib import Path
+
+        from tidegate.pipeline.private import private_columns
+        from tidegate.provenance.explanation import explain_row, prepare
+        from tidegate.provenance.question import condition_for
+        from tidegate.provenance.tables import checkpoint_shown, table_as_of
+        from tidegate.spark.server.priority import lowest_priority
+        from tidegate.spark.session import reused_session
+
+        _refuse_submit(task)
+        live, sink = task.coordinator, str(asked_row["sink"])
+        checkpoint = checkpoint_shown(live, sink, asked_row.get("checkpoint"), "the checkpoint's page lists them")
+        snapshot = table_as_of(live, sink, checkpoint)
+        assert snapshot is not None
+        keys = list(live.graph.sinks[sink].sink.upserts or ())
+        asked = prepare(
+            live,
+            sink,
+            condition_for(snapshot, asked_row["values"], keys, LETTERS),
+            checkpoint,
+            lambda id: table_as_of(live, sink, id),
+            over=None,
+            replays=REPLAYS,
+            candidates=CANDIDATES,
+            hidden=private_columns(live.graph, task.settings.sample_hidden),
+        )
+        with (
+            lowest_priority(),
+            tempfile.TemporaryDirectory(prefix="tidegate-why-", ignore_cleanup_errors=True) as folder,
+            reused_session(task.settings, aside=True) as sessions,
+        ):
+            self.set_cancel(sessions.cancel)
+            try:
+                return explain_row(asked, sessions(), Path(folder))
+            finally:
+                self.set_cancel(None)
 
 
 # -- shared by the tasks -------------------------------------------------------------------------------

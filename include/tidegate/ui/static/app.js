@@ -20,6 +20,7 @@ const LATER = {
   quarantine: "quarantine",
   graph: "graph",
   plots: "plots",
+  why: "why",
 };
 const scriptOf = (page) => import(`./${LATER[page]}.js`);
 const later =
@@ -39,7 +40,7 @@ const TABS = [
   ["configuration", "Configuration"],
   ["audit", "Actions"],
 ];
-const PART_OF = { checkpoint: "history", proposal: "proposals" };
+const PART_OF = { checkpoint: "history", proposal: "proposals", why: "history" };
 const main = document.getElementById("main");
 const path = decodeURI(location.pathname.slice(base.length + 1)).split("/");
 let timer = 0;

@@ -2,6 +2,7 @@
 import { get, dagPath } from "./api.js";
 import { NOTE, confirmAndPost, path } from "./actions.js";
 import { badge, card, facts, h, placeOf, table } from "./dom.js";
+import { whyButton } from "./why.js";
 import { MEASURES, count, none, rows, time } from "./format.js";
 
 const MERGES = {
@@ -105,7 +106,7 @@ function reported(dag, about, { proposal: line, report }) {
     head,
     report.since && changedSince(report.since),
     tables(report),
-    Object.entries(report.tables).map(([name, each]) => oneTable(name, each)),
+    Object.entries(report.tables).map(([name, each]) => oneTable(dag, about, name, each)),
     code(report.code),
     gates(report.gates),
     cost(report.figures),
@@ -158,7 +159,7 @@ function tables({ tables: all, unchanged_sinks: unchanged }) {
   );
 }
 
-function oneTable(name, { schema, columns, examples }) {
+function oneTable(dag, about, name, { schema, columns, examples }) {
   const news = [
     ...Object.entries(schema.added).map(([column, type]) => `${column} ${type} is new`),
     ...Object.entries(schema.removed).map(([column, type]) => `${column} ${type} is gone`),
@@ -193,7 +194,12 @@ function oneTable(name, { schema, columns, examples }) {
           { head: "Key", cell: ({ key }) => values(key) },
           { head: "Before", cell: ({ before }) => values(before) },
           { head: "After", cell: ({ after }) => values(after) },
-        ],
+          about.permissions.backfill && {
+            head: "Now",
+            cell: ({ change, key, before }) =>
+              change !== "added" && whyButton(dag, name, null, Object.keys(key).length ? key : before),
+          },
+        ].filter(Boolean),
         examples,
         { label: `Rows of ${name} that differ`, stack: true },
       ),

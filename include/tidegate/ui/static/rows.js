@@ -2,6 +2,7 @@
 import { get, dagPath } from "./api.js";
 import { badge, busy, h, table } from "./dom.js";
 import { count, rows as rowsText } from "./format.js";
+import { whyButton } from "./why.js";
 
 const SHOWN = 20;
 
@@ -10,9 +11,12 @@ export const valueOf = (value) => value ?? h("span", { class: "quiet" }, "null")
 // Some rows of a table as of the checkpoint.
 export const tableRows = (dag, row, sink) =>
   later(`rows ${row.id} ${sink}`, "Show some rows", async () => {
-    const { columns, rows } = await get(`${tablePath(dag, row.id, sink)}?limit=${SHOWN}`);
+    const { columns, rows, may_ask_why: mayAsk } = await get(`${tablePath(dag, row.id, sink)}?limit=${SHOWN}`);
     return table(
-      columns.map((name) => ({ head: name, cell: (each) => valueOf(each[name]) })),
+      [
+        ...columns.map((name) => ({ head: name, cell: (each) => valueOf(each[name]) })),
+        mayAsk && { head: "", name: "why", cell: (each) => whyButton(dag, sink, row.id, each) },
+      ].filter(Boolean),
       rows,
       { empty: "It has no rows.", label: `Rows of ${sink}` },
     );
@@ -59,7 +63,7 @@ function shown({ stream, columns, rows, hidden, left_out: more, problem }) {
 export const tableChanges = (dag, since, row, sink) =>
   later(`changes ${since} ${row.id} ${sink}`, `Show what differs from #${since}`, async () => {
     const told = await get(`${tablePath(dag, row.id, sink)}/changes?since=${since}&limit=${SHOWN}`);
-    return changed(told);
+    return changed(dag, told);
   });
 
 const tablePath = (dag, id, sink) => `${dagPath(dag)}/checkpoints/${id}/tables/${encodeURIComponent(sink)}`;
@@ -67,7 +71,7 @@ const tablePath = (dag, id, sink) => `${dagPath(dag)}/checkpoints/${id}/tables/$
 const FATES = { added: "good", removed: "bad", changed: "warn" };
 const fate = ({ before, after }) => (before === null ? "added" : after === null ? "removed" : "changed");
 
-function changed(told) {
+function changed(dag, told) {
   const { keys, columns, rows } = told;
   const total = told.added + told.removed + told.changed;
   if (!total) return h("p", { class: "quiet" }, "It has the same rows.");
@@ -90,7 +94,12 @@ function changed(told) {
       [
         { head: "Fate", cell: (each) => badge(fate(each), FATES[fate(each)]) },
         ...[...keys, ...others].map((name) => ({ head: name, cell: cell(name) })),
-      ],
+        told.may_ask_why && {
+          head: "",
+          name: "why",
+          cell: ({ after }) => after && whyButton(dag, told.sink, told.checkpoint, after),
+        },
+      ].filter(Boolean),
       rows,
       { label: `Rows of ${told.sink} that differ` },
     ),
