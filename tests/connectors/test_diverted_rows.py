@@ -3,96 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
+from tests.kit.kafka import Broker
 from tests.kit.postgres import Server
 from tests.kit.postgres_sinks import CONNECTION, connections
+from tests.kit.refusing_targets import RefusingTarget, Row
 from tests.kit.sampling import in_turn
-from tests.kit.world import World
-from tidegate import Pipeline
-from tidegate.checkpoint import quarantine_requests
+from tidegate import seams
+from tidegate.connectors.sink import Head, Publication
 from tidegate.errors import Invalid, Rejected, TidegateError
-from tidegate.execution.by_hand.diverting import RefusedRows, divert, find_refusal, look_at
-from tidegate.ledger.ledger import stamp
-from tidegate.records.place import Place
-from tidegate.records.records import Request
-from tidegate.sinks import DeltaAppend, DeltaUpsert, PostgresAppend, Sink
-from tidegate.sources import Files
+from tidegate.execution.by_hand.diverting import find_refusal, look_at
+from tidegate.sinks import DeltaAppend, DeltaUpsert, IcebergAppend, KafkaTopic, PostgresAppend
 
 pytestmark = in_turn(seconds=60)
 
-GATE = "out-refused"
 SCHEMA = (
     "n long, code string, amount decimal(12,2), at timestamp, tags array<string>, place struct<city: string, zip: int>"
 )
 TABLE = (
     "CREATE TABLE out (n bigint PRIMARY KEY, code text, amount numeric(12,2), at timestamptz, tags text[], place jsonb)"
 )
-Row = dict[str, Any]
-
-
-@dataclass
-class Shop(World):
-    """Orders go to a target that refuses some, and all of them to a Delta table."""
-
-    database: dict[str, str] = field(default_factory=dict)
-    sink: Any = None
-    refused: str = "quarantine"
-    landed: int = 0
-
-    @property
-    def place(self) -> Place:
-        return Place(str(self.root), connections=self.database)
-
-    def pipeline(self) -> Pipeline:
-        pipeline = Pipeline("orders")
-        rows = pipeline.source("rows", Files("landing/*.json", schema=SCHEMA))
-        sink: Sink = self.sink
-        rows.sink("out", sink, refused=self.refused)  # type: ignore[arg-type]
-        rows.sink("all", DeltaAppend("tables/all"))
-        return pipeline
-
-    def coordinator(self) -> Any:
-        coordinator = super().coordinator()
-        coordinator.spark = lambda: self.spark
-        return coordinator
-
-    def land(self, *numbers: int) -> None:
-        self.landed += 1
-        path = self.root / "landing" / f"{self.landed}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(json.dumps(order(n)) + "\n" for n in numbers))
-
-    def make(self, run: str, *numbers: int) -> int:
-        """A completed checkpoint, which is not published."""
-        self.land(*numbers)
-        id = self.trigger(run)
-        self.work(id)
-        self.complete(id)
-        return id
-
-    def refusal(self) -> RefusedRows:
-        return find_refusal(self.coordinator(), "out")
-
-    def divert(self, condition: str, **options: Any) -> TidegateError | None:
-        """Divert rows. Return what the target still refuses."""
-        _, error = divert(self.coordinator(), self.spark, self.refusal(), condition, by="ann", **options)
-        return error
-
-    def quarantined(self) -> list[Row]:
-        rows = DeltaTable(str(self.folder / "quarantine" / GATE)).to_pyarrow_table().to_pylist()
-        return sorted(rows, key=lambda row: row["n"])
-
-    def release(self, **correct: str) -> None:
-        request = Request(
-            **stamp("by hand"), number=1, gate=GATE, action="release", seen=1_000, by="ann", correct=correct
-        )
-        quarantine_requests.ask(self.ledger, request)
 
 
 def order(n: int) -> Row:
@@ -106,13 +40,24 @@ def order(n: int) -> Row:
     }
 
 
-@pytest.fixture
-def shop(tmp_path: Path, spark: Any, postgres: Server) -> Shop:
-    postgres.run(TABLE)
-    postgres.run("INSERT INTO out (n) VALUES (3), (5)")
-    shop = Shop(tmp_path, database=connections(postgres), sink=PostgresAppend("out", connection=CONNECTION))
+def orders(*numbers: int) -> list[Row]:
+    return [order(n) for n in numbers]
+
+
+def shop_of(folder: Path, spark: Any, sink: Any, **options: Any) -> RefusingTarget:
+    """Orders go to a target that refuses some."""
+    shop = RefusingTarget(folder, schema=SCHEMA, sink=sink, **options)
     shop.spark = spark
     return shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path, spark: Any, postgres: Server) -> RefusingTarget:
+    """A database has the orders 3 and 5 already, and a Delta table gets all orders."""
+    postgres.run(TABLE)
+    postgres.run("INSERT INTO out (n) VALUES (3), (5)")
+    sink = PostgresAppend("out", connection=CONNECTION)
+    return shop_of(tmp_path, spark, sink, connections=connections(postgres), beside=True)
 
 
 def numbers_in(postgres: Server) -> list[int]:
@@ -121,10 +66,10 @@ def numbers_in(postgres: Server) -> list[int]:
 
 
 def test_a_person_diverts_the_row_that_the_target_refuses_and_the_rest_is_published(shop, postgres):
-    shop.make("one", 1, 2, 3)
+    shop.decide("one", *orders(1, 2, 3))
     with pytest.raises(Invalid, match="out_pkey"):
         shop.publish()
-    shop.land(4)
+    shop.land(*orders(4))
     with pytest.raises(Invalid, match="out_pkey"):
         shop.trigger("two")
     refusal = shop.refusal()
@@ -154,7 +99,7 @@ def test_a_person_diverts_the_row_that_the_target_refuses_and_the_rest_is_publis
 
 
 def test_a_target_that_refuses_one_row_after_the_other_is_answered_by_one_divert_after_the_other(shop, postgres):
-    shop.make("one", 1, 3)
+    shop.decide("one", *orders(1, 3))
     with pytest.raises(Invalid, match="out_pkey"):
         shop.publish()
     postgres.run("DELETE FROM out WHERE n = 5")
@@ -165,24 +110,23 @@ def test_a_target_that_refuses_one_row_after_the_other_is_answered_by_one_divert
     assert shop.divert("n = 3") is None
     assert numbers_in(postgres) == []
     assert [row["n"] for row in shop.quarantined()] == [1, 3], "each is there once"
-    shop.make("two", 6)
+    shop.decide("two", *orders(6))
     shop.publish()
     assert numbers_in(postgres) == [6]
 
 
 def test_a_divert_that_comes_too_late_diverts_nothing(shop, postgres):
-    shop.make("one", 1, 3)
+    shop.decide("one", *orders(1, 3))
     refusal = shop.refusal()
     postgres.run("DELETE FROM out")
     shop.publish()  # the target has been mended
     assert numbers_in(postgres) == [1, 3]
-    _, error = divert(shop.coordinator(), shop.spark, refusal, "n = 3", by="ann")
-    assert error is None
+    assert shop.divert("n = 3", refusal) is None
     assert numbers_in(postgres) == [1, 3]
     assert shop.quarantined() == []
     with pytest.raises(Rejected, match="nothing waits for table 'out'"):
         shop.refusal()
-    shop.make("two", 6)
+    shop.decide("two", *orders(6))
     shop.publish()
     assert numbers_in(postgres) == [1, 3, 6]
 
@@ -193,10 +137,10 @@ def test_a_rollback_cannot_return_to_between_a_divert_and_what_it_named(shop, po
         "CREATE TABLE kept (n bigint PRIMARY KEY, code text, amount numeric(12,2), at timestamptz, tags text[], "
         "place jsonb, tidegate_checkpoint bigint)"
     )
-    shop.land(1)
+    shop.land(*orders(1))
     shop.checkpoint("one")
     postgres.run("INSERT INTO kept (n) VALUES (3)")
-    two = shop.make("two", 2, 3)
+    two = shop.decide("two", *orders(2, 3))
     with pytest.raises(Invalid, match="kept_pkey"):
         shop.publish()
     assert shop.divert("n = 3") is None
@@ -215,11 +159,10 @@ def test_a_rollback_cannot_return_to_between_a_divert_and_what_it_named(shop, po
 @pytest.mark.parametrize("upserts", [False, True])
 def test_rows_that_a_delta_table_refuses_since_it_has_a_new_constraint_are_diverted(tmp_path, spark, upserts):
     table = DeltaUpsert("tables/out", keys=["n"]) if upserts else DeltaAppend("tables/out", partition_by=["code"])
-    shop = Shop(tmp_path, sink=table)
-    shop.spark = spark
-    shop.land(1)
+    shop = shop_of(tmp_path, spark, table)
+    shop.land(*orders(1))
     shop.checkpoint("one")
-    shop.make("two", 2, 3, 4)
+    shop.decide("two", *orders(2, 3, 4))
     path = tmp_path / "tables/out"
     spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT not_three CHECK (n <> 3)")
     with pytest.raises(TidegateError) as refused:
@@ -234,8 +177,124 @@ def test_rows_that_a_delta_table_refuses_since_it_has_a_new_constraint_are_diver
     assert sorted(row["n"] for row in shop.rows("tables/out")) == [1, 2, 4, 33]
 
 
+LARGE = "x" * 5_000
+
+
+def numbers_sent(broker: Broker, topic: str) -> list[int]:
+    return sorted(json.loads(record.value)["n"] for record in broker.read(topic))
+
+
+@pytest.mark.parametrize("key", ["code", ["n"]])
+def test_records_that_are_too_large_for_a_topic_by_now_are_diverted(tmp_path, spark, kafka_broker, key):
+    topic = f"diverted-by-{key[0]}"
+    kafka_broker.create_topic(topic)
+    shop = shop_of(tmp_path, spark, KafkaTopic(topic, servers=kafka_broker.servers, key=key))
+    shop.decide("one", order(1), order(2) | {"code": LARGE}, order(3))
+    kafka_broker.change_topic(topic, max_message_bytes=2_000)
+    with pytest.raises(Invalid) as refused:
+        shop.publish()
+    assert refused.value.reason == "RECORD_TOO_LARGE"
+    assert numbers_sent(kafka_broker, topic) == []
+    assert shop.divert("n = 2") is None
+    assert numbers_sent(kafka_broker, topic) == [1, 3]
+    (row,) = shop.quarantined()
+    assert (row["n"], row["code"], row["tags"], row["place"]) == (2, LARGE, ["t2"], {"city": "Graz", "zip": 2})
+    assert "larger than the topic accepts" in row["_tidegate_why"]
+
+    shop.release()
+    shop.land(order(4))
+    shop.checkpoint("two")
+    assert numbers_sent(kafka_broker, topic) == [1, 3, 4]
+    assert shop.stays() == {2: "it breaks record size"}, "the gate knows the topic's rules by now"
+    shop.release(code="c2")
+    shop.checkpoint("three")
+    assert numbers_sent(kafka_broker, topic) == [1, 2, 3, 4]
+    assert shop.broken_rules() == {}
+
+
+def test_what_a_topic_has_taken_in_part_cannot_be_diverted(tmp_path, spark, kafka_broker):
+    """Its first records may have been read: without the others they would be sent again."""
+    kafka_broker.create_topic("in-part")
+    sink = KafkaTopic("in-part", servers=kafka_broker.servers, order_by=["n"], max_rows_per_transaction=1)
+    shop = shop_of(tmp_path, spark, sink)
+    id = shop.decide("one", order(1), order(2) | {"tags": [LARGE]}, order(3))
+    kafka_broker.change_topic("in-part", max_message_bytes=2_000)
+    with pytest.raises(Rejected, match=f"has a part of checkpoint {id} already") as rejected:
+        shop.refusal()
+    assert rejected.value.reason == "PARTLY_PUBLISHED"
+    assert numbers_sent(kafka_broker, "in-part") == [1]
+    kafka_broker.change_topic("in-part", max_message_bytes=10_000)
+    shop.publish()
+    assert numbers_sent(kafka_broker, "in-part") == [1, 2, 3]
+
+
+def test_a_divert_does_not_apply_once_the_topic_has_begun_with_what_it_would_replace(tmp_path, spark, kafka_broker):
+    """A publisher that was paused sends a part of all rows after the divert is decided, and before it is published."""
+    kafka_broker.create_topic("begun")
+    sink = KafkaTopic("begun", servers=kafka_broker.servers, order_by=["n"], max_rows_per_transaction=1)
+    shop = shop_of(tmp_path, spark, sink)
+    id = shop.decide("one", order(1) | {"tags": [LARGE]}, order(2), order(3) | {"tags": [LARGE, LARGE]})
+    kafka_broker.change_topic("begun", max_message_bytes=2_000)
+    refusal = shop.refusal()
+    manifest = shop.ledger.entry(id).manifest
+    committables = tuple(map(shop.ledger.unpack, manifest.tables["out"].committables))
+
+    def another_publisher(point: str) -> None:
+        if point == "S9.decision.after" and not numbers_sent(kafka_broker, "begun"):
+            kafka_broker.change_topic("begun", max_message_bytes=8_000)
+            publication = Publication(id, 0, "paused", None, committables)
+            with pytest.raises(Invalid, match="larger than the topic accepts"):
+                sink.publish(publication, Head(None, None), shop.coordinator().context("out"))
+
+    with seams.installed(seams.Seams(fault=another_publisher)):
+        still_refused = shop.divert("n = 1", refusal)
+    assert still_refused is not None
+    assert still_refused.reason == "RECORD_TOO_LARGE"
+    assert numbers_sent(kafka_broker, "begun") == [1, 2]
+    kafka_broker.change_topic("begun", max_message_bytes=20_000)
+    shop.publish()
+    assert shop.quarantined() == []
+    shop.land(order(4))
+    shop.checkpoint("two")
+    assert numbers_sent(kafka_broker, "begun") == [1, 2, 3, 4], "each once"
+
+
+def test_rows_for_a_table_of_iceberg_that_was_changed_are_diverted(tmp_path, spark):
+    """Such a table refuses no single row. What it refuses waits as well, though, and some of it may be diverted."""
+    from pyiceberg.catalog import load_catalog
+
+    options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake"}
+    catalog = load_catalog("lake", **options)
+    catalog.create_namespace("shop")
+    connections = {f"lake.{name}": text for name, text in options.items()}
+    sink = IcebergAppend("shop.orders", connection="lake")
+    shop = shop_of(tmp_path, spark, sink, connections=connections)
+    shop.land(order(1))
+    shop.checkpoint("one")
+    shop.decide("two", *orders(2, 3))
+
+    def rename(old: str, new: str) -> None:
+        with catalog.load_table("shop.orders").update_schema() as update:
+            update.rename_column(old, new)
+
+    def numbers() -> list[int]:
+        return sorted(catalog.load_table("shop.orders").scan().to_arrow()["n"].to_pylist())
+
+    rename("code", "renamed")
+    assert shop.refusal().error.reason == "TABLE_CHANGED"
+    assert shop.divert("n = 3") is not None
+    rename("renamed", "code")
+    shop.publish()
+    assert numbers() == [1, 2]
+    (row,) = shop.quarantined()
+    assert (row["n"], row["tags"], row["place"]) == (3, ["t3"], {"city": "Graz", "zip": 3})
+    shop.release()
+    shop.checkpoint("three")
+    assert numbers() == [1, 2, 3]
+
+
 def test_what_cannot_be_diverted_is_told_before_anything_is_done(shop, postgres):
-    shop.make("one", 1, 3)
+    shop.decide("one", *orders(1, 3))
     refusal = shop.refusal()
     with pytest.raises(Invalid, match="no sink 'nowhere'"):
         find_refusal(shop.coordinator(), "nowhere")

@@ -6,105 +6,23 @@ Each story has a target with rules of its own, and a batch with one row of each 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from tests.kit.postgres import Server
 from tests.kit.postgres_sinks import CONNECTION, connections
+from tests.kit.refusing_targets import RefusingTarget, Row
 from tests.kit.sampling import in_turn
-from tests.kit.world import World
-from tidegate import Pipeline
-from tidegate.checkpoint import quarantine_requests
 from tidegate.connectors.postgres import literal
-from tidegate.connectors.sink import Sink
 from tidegate.errors import Invalid
 from tidegate.execution.analysis import analyse
-from tidegate.ledger.ledger import stamp
-from tidegate.records.place import Place
-from tidegate.records.records import Request, Verdict
 from tidegate.sinks import DeltaAppend, DeltaUpsert, KafkaTopic, PostgresAppend, PostgresUpsert
-from tidegate.sources import Files
 
 pytestmark = in_turn(seconds=60)
-
-Row = dict[str, Any]
-GATE = "out-refused"
-
-
-@dataclass
-class Target(World):
-    """Files land, and their rows go to one sink, which sends those to quarantine that its target would refuse."""
-
-    schema: str = ""
-    refused: str = "quarantine"
-    database: dict[str, str] = field(default_factory=dict)
-    sink: Any = None
-    stage: Any = None
-    landed: int = 0
-
-    @property
-    def place(self) -> Place:
-        return Place(str(self.root), connections=self.database)
-
-    def pipeline(self) -> Pipeline:
-        pipeline = Pipeline("orders")
-        rows = pipeline.source("rows", Files("landing/*.json", schema=self.schema))
-        if self.stage is not None:
-            rows = pipeline.stage(rows, name="changed")(self.stage)
-        sink: Sink = self.sink
-        rows.sink("out", sink, refused=self.refused)  # type: ignore[arg-type]
-        return pipeline
-
-    def coordinator(self) -> Any:
-        coordinator = super().coordinator()
-        coordinator.spark = lambda: self.spark
-        return coordinator
-
-    def land(self, *rows: Row) -> None:
-        self.landed += 1
-        path = self.root / "landing" / f"{self.landed}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def rows_in_quarantine(self) -> list[Row]:
-        """The number of each row, and what the quarantine knows of it."""
-        table = DeltaTable(str(self.folder / "quarantine" / GATE)).to_pyarrow_table()
-        names = [name for name in table.column_names if name == "n" or name.startswith("_tidegate")]
-        return list(table.select(names).to_pylist())
-
-    def quarantined(self) -> dict[int, tuple[str, ...]]:
-        """The rules that each row in quarantine has broken, by the row's number. Settled ones do not count."""
-        rows = self.rows_in_quarantine()
-        return {row["n"]: tuple(sorted(row["_tidegate_rules"])) for row in rows if row["_tidegate_settled"] is None}
-
-    def stays(self) -> dict[int, str]:
-        """Why rows were not released."""
-        return {row["n"]: row["_tidegate_stays"] for row in self.rows_in_quarantine() if row.get("_tidegate_stays")}
-
-    def release(self, *rules: str, **correct: Any) -> None:
-        request = Request(
-            **stamp("by hand"),
-            number=1,
-            gate=GATE,
-            action="release",
-            seen=1_000,
-            by="ann",
-            rules=list(rules),
-            correct=correct,
-        )
-        quarantine_requests.ask(self.ledger, request)
-
-    def verdict(self, id: int) -> Verdict:
-        acked = self.ledger.ack(id, "main")
-        assert acked is not None
-        return acked.ack.gates[GATE]
-
 
 # -- Delta ---------------------------------------------------------------------------------------------------
 
@@ -144,8 +62,8 @@ DELTA_REFUSED = {
 }
 
 
-def delta_world(folder: Path, spark: Any, *, upsert: bool = False, refused: str = "quarantine") -> Target:
-    world = Target(folder, schema=DELTA_SCHEMA, refused=refused)
+def delta_world(folder: Path, spark: Any, *, upsert: bool = False, refused: str = "quarantine") -> RefusingTarget:
+    world = RefusingTarget(folder, schema=DELTA_SCHEMA, refused=refused)
     world.spark = spark
     world.sink = DeltaUpsert("tables/out", keys=["n"]) if upsert else DeltaAppend("tables/out")
     for statement in DELTA:
@@ -159,7 +77,7 @@ def test_rows_that_a_delta_table_refuses_are_in_quarantine_with_its_rules(tmp_pa
     world.land(*DELTA_ROWS)
     assert world.checkpoint("one") == 1
     assert sorted(row["n"] for row in world.table("out")) == [1, 8]
-    assert world.quarantined() == DELTA_REFUSED
+    assert world.broken_rules() == DELTA_REFUSED
     verdict = world.verdict(1)
     assert (verdict.outcome, verdict.rows, verdict.quarantined) == ("quarantine", 9, 7)
     assert {rule.rule: rule.rows for rule in verdict.broken}["positive"] == 3
@@ -168,13 +86,13 @@ def test_rows_that_a_delta_table_refuses_are_in_quarantine_with_its_rules(tmp_pa
     world.release("positive", amount="5.00")
     world.checkpoint("two")
     assert sorted(row["n"] for row in world.table("out")) == [1, 5, 6, 8, 9], "corrected, and once"
-    assert world.quarantined() == {n: rules for n, rules in DELTA_REFUSED.items() if n not in (5, 6)}
+    assert world.broken_rules() == {n: rules for n, rules in DELTA_REFUSED.items() if n not in (5, 6)}
     assert world.stays() == {1000: "corrected, it breaks small, code length"}
     world.land(good(10))
     world.release("code length")
     world.checkpoint("three")
     assert world.stays()[2] == "it breaks code length", "nobody can overrule the table"
-    assert world.quarantined() == {n: rules for n, rules in DELTA_REFUSED.items() if n not in (5, 6)}
+    assert world.broken_rules() == {n: rules for n, rules in DELTA_REFUSED.items() if n not in (5, 6)}
 
 
 def test_delta_itself_refuses_exactly_these_rows(tmp_path, spark):
@@ -201,13 +119,13 @@ def test_without_quarantine_such_a_row_is_found_before_anything_is_decided(tmp_p
 
 
 def test_nulls_are_refused_in_a_column_of_a_plain_delta_table(tmp_path, spark):
-    world = Target(tmp_path, schema="n long, code string")
+    world = RefusingTarget(tmp_path, schema="n long, code string")
     world.spark, world.sink = spark, DeltaAppend("tables/out")
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/tables/out` (n bigint, code string NOT NULL) USING delta")
     world.land({"n": 1, "code": "a"}, {"n": 2, "code": None}, {"n": 3, "code": "b"})
     world.checkpoint("one")
     assert world.table("out") == [{"n": 1, "code": "a"}, {"n": 3, "code": "b"}]
-    assert world.quarantined() == {2: ("code not null",)}
+    assert world.broken_rules() == {2: ("code not null",)}
     world.land({"n": 4, "code": "c"})
     world.checkpoint("two")
     assert world.verdict(2).outcome == "pass"
@@ -216,7 +134,7 @@ def test_nulls_are_refused_in_a_column_of_a_plain_delta_table(tmp_path, spark):
 
 def test_a_rule_that_is_added_after_planning_judges_from_the_next_checkpoint_on(tmp_path, spark):
     """All attempts at a checkpoint judge alike. What would be refused by now fails the attempt, before the decision."""
-    world = Target(tmp_path, schema="n long, code string")
+    world = RefusingTarget(tmp_path, schema="n long, code string")
     world.spark, world.sink = spark, DeltaAppend("tables/out")
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/tables/out` (n bigint, code string) USING delta")
     world.land({"n": 1, "code": "a"}, {"n": 2, "code": "b"})
@@ -226,7 +144,7 @@ def test_a_rule_that_is_added_after_planning_judges_from_the_next_checkpoint_on(
         world.work(id)
     world.coordinator().abort(id, "the table has changed")
     world.checkpoint("two")
-    assert (world.table("out"), world.quarantined()) == ([{"n": 1, "code": "a"}], {2: ("no_b",)})
+    assert (world.table("out"), world.broken_rules()) == ([{"n": 1, "code": "a"}], {2: ("no_b",)})
 
 
 def test_a_rule_that_is_dropped_after_planning_judges_once_more(tmp_path, spark):
@@ -238,7 +156,7 @@ def test_a_rule_that_is_dropped_after_planning_judges_once_more(tmp_path, spark)
     world.work(id)
     world.complete(id)
     world.publish()
-    assert world.quarantined() == {2: ("positive",)}
+    assert world.broken_rules() == {2: ("positive",)}
     world.land(good(3))
     world.release("positive")
     world.checkpoint("two")
@@ -305,8 +223,8 @@ POSTGRES_REFUSED = {
 }
 
 
-def postgres_world(folder: Path, spark: Any, server: Server, *, upsert: bool = False) -> Target:
-    world = Target(folder, schema=POSTGRES_SCHEMA, database=connections(server))
+def postgres_world(folder: Path, spark: Any, server: Server, *, upsert: bool = False) -> RefusingTarget:
+    world = RefusingTarget(folder, schema=POSTGRES_SCHEMA, connections=connections(server))
     world.spark = spark
     world.sink = PostgresAppend("out", connection=CONNECTION)
     if upsert:
@@ -322,7 +240,7 @@ def test_rows_that_a_table_of_postgres_refuses_are_in_quarantine_with_its_rules(
     world.checkpoint("one")
     numbers = "SELECT n FROM out ORDER BY n"
     assert [n for (n,) in postgres.run(numbers)] == [1, 5, 7, 9, 11, 14]
-    assert world.quarantined() == POSTGRES_REFUSED
+    assert world.broken_rules() == POSTGRES_REFUSED
     assert world.verdict(1).quarantined == len(POSTGRES_REFUSED)
 
     world.land(person(18))
@@ -330,7 +248,7 @@ def test_rows_that_a_table_of_postgres_refuses_are_in_quarantine_with_its_rules(
     world.checkpoint("two")
     assert [n for (n,) in postgres.run(numbers)] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 18]
     assert world.stays()[13] == "corrected, it breaks feeling value"
-    assert sorted(world.quarantined()) == [13, 15, 16, 17, 2**31]
+    assert sorted(world.broken_rules()) == [13, 15, 16, 17, 2**31]
 
 
 def test_postgres_itself_refuses_exactly_these_rows(tmp_path, spark, postgres):
@@ -351,7 +269,7 @@ def test_a_number_that_would_be_rounded_is_refused(tmp_path, spark, postgres):
     world.land(person(1, amount="1.0050"), person(2, amount="1.0100"))
     world.checkpoint("one")
     assert postgres.run("SELECT n, amount FROM out") == [(2, Decimal("1.01"))]
-    assert world.quarantined() == {1: ("amount range",)}
+    assert world.broken_rules() == {1: ("amount range",)}
 
 
 def test_a_column_that_is_narrowed_after_staging_is_a_named_wait(tmp_path, spark, postgres):
@@ -408,7 +326,7 @@ def test_a_key_that_is_taken_is_a_named_wait_until_somebody_makes_room(tmp_path,
 def test_rows_that_a_topic_refuses_are_in_quarantine_with_its_rules(tmp_path, spark, kafka_broker):
     kafka_broker.create_topic("refusing", partitions=2, **{"max.message.bytes": 1500, "cleanup.policy": "compact"})
     schema = "n long, id string, place int, at timestamp, text string, bytes binary"
-    world = Target(tmp_path, schema=schema)
+    world = RefusingTarget(tmp_path, schema=schema)
     world.spark = spark
     world.sink = KafkaTopic(
         "refusing",
@@ -440,7 +358,7 @@ def test_rows_that_a_topic_refuses_are_in_quarantine_with_its_rules(tmp_path, sp
     world.checkpoint("one")
     sent = [json.loads(record.value)["n"] for record in kafka_broker.read("refusing")]
     assert sorted(sent) == [1, 7, 10, 11]
-    assert world.quarantined() == {
+    assert world.broken_rules() == {
         2: ("record size",),
         3: ("record size",),
         4: ("key not null",),
@@ -453,7 +371,7 @@ def test_rows_that_a_topic_refuses_are_in_quarantine_with_its_rules(tmp_path, sp
 
 def test_text_that_json_would_change_is_in_quarantine(tmp_path, spark, kafka_broker):
     kafka_broker.create_topic("texts")
-    world = Target(tmp_path, schema="n long, hex string")
+    world = RefusingTarget(tmp_path, schema="n long, hex string")
     world.spark = spark
     world.sink = KafkaTopic("texts", servers=kafka_broker.servers)
     world.stage = lambda rows: rows.selectExpr("n", "CAST(unhex(hex) AS string) AS text")
@@ -463,4 +381,4 @@ def test_text_that_json_would_change_is_in_quarantine(tmp_path, spark, kafka_bro
         {"n": 1, "text": "A"},
         {"n": 3, "text": None},
     ]
-    assert world.quarantined() == {2: ("text encoding",)}
+    assert world.broken_rules() == {2: ("text encoding",)}

@@ -239,6 +239,22 @@ class Broker:
         admin.delete_topics([topic])[topic].result(60)
         eventually(f"{topic} has gone", lambda: topic not in admin.list_topics(timeout=10).topics)
 
+    def change_topic(self, topic: str, **config: str | int) -> None:
+        """Change settings of a topic, and wait until the broker tells the new ones."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+        told = {key.replace("_", "."): str(value) for key, value in config.items()}
+        changes = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in told.items()]
+        admin, asked = self.admin(), ConfigResource(ConfigResource.Type.TOPIC, topic)
+        changed = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+        admin.incremental_alter_configs([changed])[changed].result(60)
+
+        def is_changed() -> bool:
+            known = admin.describe_configs([asked])[asked].result(60)
+            return all(known[key].value == value for key, value in told.items())
+
+        eventually(f"{topic} has its new settings", is_changed)
+
     def add_partitions(self, topic: str, total: int) -> None:
         """Let a topic have so many partitions from now on."""
         from confluent_kafka.admin import NewPartitions

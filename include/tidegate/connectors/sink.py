@@ -164,6 +164,8 @@ class Head:
     """The target's own version. None: the table does not exist yet."""
     last_entry: int | None
     """The last entry that this pipeline has published here. None: none yet."""
+    begun: int | None = None
+    """The entry of which the target holds a part: it takes a large one in several transactions. None: there is none."""
     opened: object = field(default=None, compare=False, repr=False)
     """The sink's handle on the target as it was then, so that further questions about that moment need no requests."""
 
@@ -188,6 +190,8 @@ class Publication:
     """For a rollback: the checkpoint that it returns to."""
     direct: bool = False
     """At-least-once mode, from a job: a commit by another attempt under the same id does not count as this one."""
+    diverts: bool = False
+    """Whether the checkpoint is published in place of others that wait, of which it leaves rows out."""
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,8 @@ class StagedRows:
     """The random name of the loading attempt, for logs and traces."""
     location: Location
     parts: tuple[StagedPart, ...] = field(repr=False)
+    diverts: bool = False
+    """Whether these rows are loaded in place of those of checkpoints that wait, of which they are a part."""
 
     @property
     def count(self) -> int:
@@ -324,7 +326,8 @@ class TransactionalSink(ExactlyOnceSink):
 
     def _staged_rows(self, publication: Publication, head: Head, context: SinkContext) -> StagedRows:
         parts = tuple(typed.convert(committable, StagedPart) for committable in publication.committables)
-        return StagedRows(publication.id, head.last_entry, publication.attempt, self.staging_folder(context), parts)
+        location = self.staging_folder(context)
+        return StagedRows(publication.id, head.last_entry, publication.attempt, location, parts, publication.diverts)
 
     def _load_and_report(self, rows: StagedRows, context: SinkContext) -> PublishedTable | None:
         return self._move_mark(lambda: self.load(rows, context), rows, context)

@@ -533,10 +533,13 @@ def on_completion(
 Publishing: TypeAlias = Publish | NothingToPublish | Damaged | SettleDivert | AwaitDivert
 
 
-def on_publish(view: View, table: str, last: int | None, applied: Mapping[int, bool] | None = None) -> Publishing:
+def on_publish(
+    view: View, table: str, last: int | None, applied: Mapping[int, bool] | None = None, begun: int | None = None
+) -> Publishing:
     """Decide what the table takes next. `last` was read from the table *before* the view was read from the log.
 
-    applied: for the diverts of the view that are settled, whether they applied. Read after `last`, too.
+    applied: for the diverts of the view that are settled, whether they applied. Read after `last`, too. begun: the
+    entry of which the table holds a part, read with `last`.
     """
     applied = applied or {}
     abandoned_by = last_abandoning_rollback(view, table)
@@ -548,7 +551,7 @@ def on_publish(view: View, table: str, last: int | None, applied: Mapping[int, b
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
     # A process that was paused may still publish entries below the rollback, so the table's position proves nothing.
     any_position = abandoned_by and (last is None or last < abandoned_by)
-    diverting = _on_diverts(view, completed, table, last, applied)
+    diverting = _on_diverts(view, completed, table, last, applied, begun)
     if diverting is not None:
         return diverting
     for manifest in completed:
@@ -573,13 +576,19 @@ def on_publish(view: View, table: str, last: int | None, applied: Mapping[int, b
 
 
 def _on_diverts(
-    view: View, completed: Sequence[Manifest], table: str, last: int | None, applied: Mapping[int, bool]
+    view: View,
+    completed: Sequence[Manifest],
+    table: str,
+    last: int | None,
+    applied: Mapping[int, bool],
+    begun: int | None,
 ) -> Publish | SettleDivert | None:
     """V2 and V3: settle the diverts of the table's waiting rows, or publish the last one that may still apply.
 
     A divert is committed only on top of the entry that it names, and nothing is published over one that is not settled.
     So while the table holds that entry, it is open whether the divert applies; if it holds the divert, it has applied;
-    and if it holds anything else above, it never will. If it held less when it was read, it has been read too early.
+    and if it holds anything else above, or a part of it, it never will. If it held less when it was read, it has been
+    read too early.
     """
     may_apply: int | None = None
     for manifest in completed:
@@ -589,6 +598,8 @@ def _on_diverts(
         after = part.diverted.after
         if last is not None and (after is None or last > after):
             return SettleDivert(manifest.id, applied=last == manifest.id)
+        if last == after and begun not in (None, manifest.id):
+            return SettleDivert(manifest.id, applied=False)
         if last == after and view.rolled_back_by(manifest.id) is None:
             may_apply = manifest.id
     if may_apply is not None:

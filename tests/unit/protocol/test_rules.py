@@ -1,5 +1,6 @@
 """The rules, question by question. `log` draws entries as text: see `draw`."""
 
+import msgspec
 import pytest
 
 from tidegate.protocol.rules import (
@@ -12,6 +13,7 @@ from tidegate.protocol.rules import (
     NothingToPublish,
     Publish,
     RunJob,
+    SettleDivert,
     Stop,
     Wait,
     after_publish,
@@ -24,6 +26,7 @@ from tidegate.protocol.view import Acked, Entry, View
 from tidegate.records.records import (
     Ack,
     Decision,
+    DivertedPart,
     Handle,
     JobStats,
     Manifest,
@@ -336,6 +339,24 @@ def test_a_table_that_was_set_back_behind_the_view_is_damage():
     assert on_publish(empty, "t", 4) == NothingToPublish()
     assert isinstance(on_publish(empty, "t", 3), Damaged)
     assert isinstance(on_publish(empty, "t", None), Damaged)
+
+
+@pytest.mark.parametrize(
+    ("begun", "answer", "why"),
+    [
+        (None, Publish(3, 1, diverted=True), "in place of what waits"),
+        (3, Publish(3, 1, diverted=True), "the rest of the divert itself"),
+        (2, SettleDivert(3, applied=False), "it has a part of the rows that the divert leaves out"),
+    ],
+)
+def test_a_divert_never_applies_once_the_table_has_a_part_of_what_waits(begun, answer, why):
+    view = completed((None, ROWS), (1, ROWS), (2, NONE))
+    part = DivertedPart(table="t", after=1, committables=[Payload(data={})])
+    diverting = msgspec.structs.replace(view.entries[2].manifest.tables["t"], diverted=part)
+    made = msgspec.structs.replace(view.entries[2].manifest, tables={"t": diverting})
+    view = View(entries=(*view.entries[:2], entry(3, "C", made)))
+    assert on_publish(view, "t", 1, {}, begun) == answer, why
+    assert on_publish(view, "t", 1, {3: False}, 2) == Publish(2, 1), "what waits comes in its turn"
 
 
 def test_what_is_open_or_aborted_is_never_published():

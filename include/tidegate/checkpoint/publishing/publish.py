@@ -381,7 +381,7 @@ class _Publishing:
         """Return the next step. None if head and log have to be read again. Raise an error if they contradict each
         other."""
         head = heads[self.sinking.name]
-        answer = rules.on_publish(view, self.sinking.name, head.last_entry, self.report.applied)
+        answer = rules.on_publish(view, self.sinking.name, head.last_entry, self.report.applied, head.begun)
         if not isinstance(answer, rules.Damaged):
             return answer
         # Another process may have published, and advanced the log's hint, since the head was read.
@@ -478,6 +478,7 @@ def _publication(pipeline: PipelineContext, entry: Entry, table: str, answer: ru
         previous=answer.after,
         committables=tuple(committables),
         restore=part.restore,
+        diverts=part.diverted is not None and part.diverted.table == table and answer.diverted,
         target=entry.rollback.target if entry.rollback is not None else 0,
     )
 

@@ -17,7 +17,7 @@ from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.connectors.transactional import StagedRows, TransactionalSink
 from tidegate.connectors.valid_texts import columns_of_valid_text, holds_invalid_text, invalid_text_problem
 from tidegate.delta import locate
-from tidegate.delta.dividing import as_declared
+from tidegate.delta.dividing import Divided, Division, not_divisible
 from tidegate.delta.files.access import unavailable
 from tidegate.delta.files.partitions import refuse_rows
 from tidegate.errors import Invalid, Unavailable
@@ -27,7 +27,6 @@ from tidegate.records.records import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 __all__ = ["FileExport"]
 
@@ -194,18 +193,8 @@ class FileExport(TransactionalSink):
             line = F.to_json(F.struct(*columns_of_valid_text(frame, columns)), _JSON | self.options)
         return frame.select(line.alias(LINE), *map(quoted, self.partition_by))
 
-    def output_of_staged(self, staged: DataFrame, schema: StructType, context: SinkContext) -> DataFrame:
-        if self.format == "parquet":
-            return super().output_of_staged(staged, schema, context)
-        from pyspark.sql import functions as F
-
-        names = [name for name in schema.names if name not in self.partition_by]
-        kind = ", ".join(f"{quoted(name)} {schema[name].dataType.simpleString()}" for name in names)
-        if self.format == "csv":
-            row = F.from_csv(F.col(LINE), kind, _CSV | self.options)
-        else:
-            row = F.from_json(F.col(LINE), kind, _JSON | self.options)
-        return as_declared(context.sink, staged, schema, {name: row.getField(name) for name in names})
+    def divide(self, committable: Json, division: Division, context: SinkContext, staging: Staging) -> Divided:
+        raise not_divisible(context.sink, "a folder takes all files of a checkpoint or none, and refuses no single row")
 
     def _single_column_line(self, frame: DataFrame, name: str, line: Column) -> Column:
         """Return the lines of a file with a single column, in which a null is not an empty line."""

@@ -23,7 +23,7 @@ from tidegate.connectors.kafka.records import RecordForm, ValueFormat
 from tidegate.connectors.kafka.sending import Headers, ProducerFenced, Sender, cut_into_parts, try_transaction
 from tidegate.connectors.kafka.unsendable import declared_by, record_rules, refuse_ambiguous_keys, refuse_unsendable
 from tidegate.connectors.row_rules import DeclaredRules
-from tidegate.connectors.sink import Prepared, SinkContext, Staging
+from tidegate.connectors.sink import Head, Prepared, SinkContext, Staging
 from tidegate.connectors.transactional import StagedPart, StagedRows, TransactionalSink
 from tidegate.delta.dividing import as_declared
 from tidegate.errors import Invalid, Unavailable
@@ -270,6 +270,12 @@ class KafkaTopic(TransactionalSink):
     def last(self, context: SinkContext) -> int | None:
         return _last_checkpoint(self._mark(self._cluster(context), context, settled=False))
 
+    def head(self, context: SinkContext) -> Head:
+        mark = self._mark(self._cluster(context), context, settled=False)
+        last = _last_checkpoint(mark)
+        begun = mark.checkpoint if mark is not None and not mark.complete else None
+        return Head(version=last, last_entry=last, begun=begun)
+
     def _checked_topic(self, topic: TopicInfo | None, context: SinkContext) -> TopicInfo:
         """Return the topic. Raise Invalid if this sink cannot send to it."""
         if topic is None:
@@ -362,7 +368,7 @@ class KafkaTopic(TransactionalSink):
         sender.fence_earlier_publishers()  # from here on, no other process can change the mark that is read next
         cluster = self._cluster(context)
         before = self._mark(cluster, context, settled=True)
-        if _last_checkpoint(before) != rows.after:
+        if _last_checkpoint(before) != rows.after or _was_overtaken(rows, before):
             return False
         if before is None:
             self._refuse_lost_marks(rows, cluster, context)
@@ -525,6 +531,16 @@ def _in_order(rows: StagedRows) -> Iterator[pa.RecordBatch]:
     for part in rows.split_by_part():
         yield from part.removed_batches()
         yield from part.batches()
+
+
+def _was_overtaken(rows: StagedRows, before: TopicMark | None) -> bool:
+    """Return whether the topic has a part of another checkpoint in whose place these rows must not be sent.
+
+    It may have a part of an earlier one that was rolled back or left: those records stay.
+    """
+    if before is None or before.complete or before.checkpoint == rows.checkpoint:
+        return False
+    return rows.diverts or before.checkpoint > rows.checkpoint
 
 
 def _first_mark(

@@ -99,7 +99,15 @@ def find_refusal(coordinator: Coordinator, name: str) -> RefusedRows:
         )
     if isinstance(error, Unavailable):
         raise error  # it may take all rows as soon as it answers
-    last, view = sinking.sink.head(coordinator.context(name)).last_entry, coordinator.ledger.view()
+    head, view = sinking.sink.head(coordinator.context(name)), coordinator.ledger.view()
+    last = head.last_entry
+    if head.begun is not None:
+        raise Rejected(
+            f"table {name!r} has a part of checkpoint {head.begun} already, so its rows cannot be diverted: {error}",
+            expected="a target that has none of the rows that wait for it",
+            help="make the target accept the others, or roll back to the checkpoint before them and correct the input",
+            reason="PARTLY_PUBLISHED",
+        ) from error
     waiting = [id for id in rules.pending_checkpoints(view, name) if id > (last or 0)]
     for id in waiting:
         entry = view.get(id)
