@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.s3 import s3
 from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -19,8 +20,10 @@ from tidegate.cli.main import main
 from tidegate.coordinator import Triggered
 from tidegate.execution.job.run_job import run_job
 from tidegate.gates import Expectations
+from tidegate.gates.expectations.data_docs import GATE_DOCS, SITE, pages_of, read_page
 from tidegate.gates.expectations.library import warm
 from tidegate.gates.expectations.validation import validations_of
+from tidegate.ledger import open_ledger
 from tidegate.records.records import Verdict
 from tidegate.sinks import DeltaAppend
 
@@ -75,7 +78,7 @@ def checkpoint(played: SmallPipeline) -> tuple[Verdict, str]:
 def docs(root: Path, *words: str) -> dict[str, Any]:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        code = main(["docs", "gates", "play", *words, "-D", f"root={root / 'ledger'}", "--json"])
+        code = main(["docs", "gates", "play", "-D", f"root={root / 'ledger'}", *words, "--json"])
     assert code == 0, out.getvalue()
     document: dict[str, Any] = json.loads(out.getvalue())
     return document
@@ -192,6 +195,44 @@ def test_a_held_checkpoint_has_a_result_that_says_so_until_it_is_decided(spark, 
     answer(played.coordinator().ledger, 1, None, approve=True, by="mia")
     assert played.coordinator().complete(1).state == "completed"
     assert state() == "completed", "it is the same file"
+
+
+def test_data_docs_of_a_ledger_in_an_object_store_are_beside_it_too(spark, tmp_path, gx):
+    make_project(gx, tmp_path)
+    played = play(tmp_path, spark, context="gx")
+    played.feed(GOOD)
+    checkpoint(played)
+    with s3() as server:
+        settings = server.settings("shop")
+        words = [word for name, value in settings.items() for word in ("-D", f"{name}={value}")]
+        ledger = open_ledger(settings["root"], "play", server.options)
+
+        def copy_ledger() -> None:
+            """Put its new files into the bucket: as if the pipeline ran there."""
+            known = set(server.objects("shop/ledger"))
+            for path in (tmp_path / "ledger/play").rglob("*"):
+                key = f"shop/ledger/{path.relative_to(tmp_path / 'ledger')}"
+                if path.is_file() and key not in known:
+                    server.put(key, path.read_bytes())
+
+        copy_ledger()
+        told = docs(tmp_path, *words)
+        assert (told["pages"], told["missing"]) == (2, []), "a run and a suite"
+        assert told["index"] == f"{settings['root']}/play/{GATE_DOCS}/{SITE}/index.html"
+        first = pages_of(ledger, 1)["checked"]
+        built = read_page(ledger, first)
+        assert built is not None
+        assert b"checkpoint-00000001" in built
+
+        played.feed(BAD)
+        checkpoint(played)
+        copy_ledger()
+        assert docs(tmp_path, *words)["pages"] == 3
+        assert read_page(ledger, first) == built, "it was not built again, nor lost"
+        assert (read_page(ledger, "index.html") or b"").count(b"checkpoint-0000000") >= 2
+        second = read_page(ledger, pages_of(ledger, 2)["checked"])
+        assert b"checkpoint-00000002" in (second or b"nothing")
+        assert docs(tmp_path, *words)["written"] == 0
 
 
 def test_values_are_only_told_if_they_are_asked_for(spark, tmp_path, gx):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.kit.aside_gate import Aside
+from tests.kit.s3 import BUCKET, s3
 from tests.kit.toy_world import ToyWorld
 from tests.ui.browser import Browser
-from tidegate.gates.expectations.data_docs import GATE_DOCS, SITE, page_of
+from tidegate.gates.expectations.data_docs import GATE_DOCS, INDEX, SITE, pages_of
+from tidegate.pipeline.card import Card
 from tidegate.records.names import entry_name
 
 PAGE = "<!DOCTYPE html><title>t</title><h1>What orders found</h1><script>document.title = 'ran'</script>"
@@ -27,10 +30,12 @@ def judged(world: ToyWorld) -> tuple[int, str]:
     finally:
         world.gates = {}
     path = f"validations/shop/orders/checkpoint-{entry_name(id)}/20261130T060000.000000Z/orders-enough.html"
-    file = Path(world.ledger.home, GATE_DOCS, SITE, path)
+    docs = Path(world.ledger.home, GATE_DOCS)
+    file = docs / SITE / path
     file.parent.mkdir(parents=True)
     file.write_text(PAGE)
-    (Path(world.ledger.home) / GATE_DOCS / SITE / "secret.json").write_text("{}")
+    (docs / SITE / "secret.json").write_text("{}")
+    (docs / INDEX).write_text(json.dumps({entry_name(id): {"enough": path}}))
     return id, path
 
 
@@ -41,7 +46,7 @@ def test_a_checkpoint_names_the_pages_that_were_built(
     client.cookies.set("_token", tokens["viewer"])
     told = client.get(f"/tidegate/api/v1/dags/orders/checkpoints/{id}").json()
     assert told["data_docs"] == {"enough": path}
-    assert page_of(world.ledger.home, "orders", id, "another") is None
+    assert pages_of(world.ledger, id + 1) == {}
     answer = client.get(f"/tidegate/docs/orders/{path}")
     assert (answer.status_code, answer.text) == (200, PAGE)
     assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -68,6 +73,41 @@ def test_who_may_not_see_the_pipeline_gets_none(
 ) -> None:
     be("a stranger")
     assert client.get(f"/tidegate/docs/orders/{judged[1]}").status_code == 403
+
+
+def test_pages_in_an_object_store_are_served_with_the_login_of_the_settings(tmp_path: Path) -> None:
+    from fastapi import HTTPException
+
+    from tidegate.ui.pages import data_docs
+    from tidegate.ui.pipelines import PipelineRef
+
+    folder = str(tmp_path)
+    card = Card(
+        pipeline="orders",
+        project=folder,
+        root=f"s3://{BUCKET}/ledger",
+        data=folder,
+        by_interval=False,
+        tolerable_failed_checkpoints=0,
+        jobs=["main"],
+        gates={},
+        parts=[],
+        settings=[],
+    )
+    with s3() as server:
+        login = "\n".join(f"{name} = {json.dumps(value)}" for name, value in server.options.items())
+        (tmp_path / "tidegate.toml").write_text(f"[storage_options]\n{login}\n")
+        server.put(f"ledger/orders/{GATE_DOCS}/{INDEX}", json.dumps({entry_name(3): {"enough": "a/b.html"}}).encode())
+        server.put(f"ledger/orders/{GATE_DOCS}/{SITE}/a/b.html", PAGE.encode())
+        pipeline = PipelineRef("dag", card)
+        assert pages_of(pipeline.ledger(), 3) == {"enough": "a/b.html"}
+        assert pages_of(pipeline.ledger(), 4) == {}
+        answer = data_docs(pipeline, "a/b.html")
+        assert (answer.status_code, bytes(answer.body).decode()) == (200, PAGE)
+        assert "script-src" not in answer.headers["content-security-policy"]
+        for path in ("a/c.html", "../pages.json", "a/../a/b.html", f"../../../{INDEX}"):
+            with pytest.raises(HTTPException, match="no such page"):
+                data_docs(pipeline, path)
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (420, "dark")])

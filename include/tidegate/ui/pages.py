@@ -15,9 +15,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
-from tidegate.gates.expectations.data_docs import GATE_DOCS, SITE
+from tidegate.gates.expectations.data_docs import read_page
 from tidegate.history.row import MEASURES, PLOTTED
-from tidegate.records.place import is_url
 from tidegate.records.records import KINDS, STATES
 from tidegate.ui.access import LOGGED_IN, READ, find_visible_pipeline
 from tidegate.ui.pipelines import PipelineRef
@@ -95,12 +94,10 @@ DATA_DOCS_CSP = (
 @router.get("/docs/{dag_id}/{path:path}", dependencies=READ)
 def data_docs(pipeline: Annotated[PipelineRef, Depends(find_visible_pipeline)], path: str) -> Response:
     """Return a page of the Data Docs beside the pipeline's ledger. They have no values of rows."""
-    home = pipeline.ledger().home
-    site = (Path(home) / GATE_DOCS / SITE).resolve()
-    page = (site / path).resolve()
-    if is_url(home) or not page.is_relative_to(site) or page.suffix != ".html" or not page.is_file():
+    page = read_page(pipeline.ledger(), path)
+    if page is None:
         raise HTTPException(404, "no such page")
-    return HTMLResponse(page.read_bytes(), headers={"Content-Security-Policy": DATA_DOCS_CSP})
+    return HTMLResponse(page, headers={"Content-Security-Policy": DATA_DOCS_CSP})
 
 
 @router.get("/static/{version}/{name}", dependencies=LOGGED_IN)

@@ -17,7 +17,7 @@ from tidegate.checkpoint.publishing.table_mismatch import deleted_table_error
 from tidegate.config import KEYS
 from tidegate.delta import Location, open_table
 from tidegate.errors import Rejected
-from tidegate.gates.expectations.data_docs import page_of
+from tidegate.gates.expectations.data_docs import pages_of
 from tidegate.history import health as condition
 from tidegate.history.backfill import BackfillStatus, backfill_statuses
 from tidegate.history.details import CheckpointDetails
@@ -209,7 +209,7 @@ def checkpoint(pipeline: PipelineRef, id: int) -> Checkpoint:
         **document,
         progress=_progress(history, view),
         sampled_parts=stream_samples.sampled_parts(history.ledger, entry),
-        data_docs=_data_docs(history.ledger, view),
+        data_docs=pages_of(history.ledger, view.id) if view.details.gates else {},
         savepoints=[each.name for each in savepoint.savepoints(history.ledger) if each.entry == id],
         run_id=_run_id(view.run),
         dag_version=_dag_version(view.run),
@@ -218,16 +218,6 @@ def checkpoint(pipeline: PipelineRef, id: int) -> Checkpoint:
         tasks=_tasks(pipeline),
         now=_now(),
     )
-
-
-def _data_docs(ledger: Ledger, view: CheckpointView) -> dict[str, str]:
-    """Return the gates' pages in Data Docs, if they were built beside the ledger."""
-    if is_url(ledger.home):
-        return {}
-    pages = {}
-    for gate in view.details.gates:
-        pages[gate] = page_of(ledger.home, ledger.pipeline, view.id, gate)
-    return {gate: page for gate, page in pages.items() if page is not None}
 
 
 def _with_details(view: CheckpointView | None) -> CheckpointWithDetails | None:

@@ -10,11 +10,12 @@ from typing import Any
 
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
+from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected
-from tidegate.gates.expectations.data_docs import GATE_DOCS
+from tidegate.gates.expectations.data_docs import GATE_DOCS, PAGE, SITE
+from tidegate.gates.expectations.data_docs.folders import docs_folder
 from tidegate.gates.expectations.data_docs.site import build_site, write_results
 from tidegate.gates.expectations.validation import Validation, validations_of
-from tidegate.records.place import is_url
 
 __all__ = ["add_parser", "run"]
 
@@ -54,27 +55,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
-    folder = _folder(target, args)
-    found = list(_validations(target, values=args.values))
-    changed = write_results(folder, found)
-    document: dict[str, Any] = {"pipeline": target.name, "folder": str(folder), "written": len(changed)}
-    if args.results_only:
-        out.document(document)
-        out.line(f"{len(changed)} results and suites written to {folder}")
-        return 0
-    modules = sorted({module for validation in found for module in validation.modules})
-    sys.path.insert(0, str(Path.cwd()))  # as for a pipeline's own module
-    site = build_site(folder, target.name, changed, modules)
-    out.document({**document, "index": str(site.index), "pages": site.pages, "missing": list(map(str, site.missing))})
-    out.line(f"{len(changed)} results and suites written, Data Docs of {site.pages} pages: {site.index}")
-    for page in site.missing:
-        out.problem(f"Great Expectations could not draw {page}")
-    return 1 if site.missing else 0
-
-
-def _folder(target: Target, args: argparse.Namespace) -> Path:
     if args.into is not None:
-        return Path(args.into)
+        return _write(target, Path(args.into), args.into, args, out)
     if args.values:
         raise Invalid(
             "--values needs --into",
@@ -82,14 +64,29 @@ def _folder(target: Target, args: argparse.Namespace) -> Path:
             help="without --values, everybody who may see the pipeline's pages may see these",
             reason="BAD_FOLDER",
         )
-    if is_url(target.ledger.home):
-        raise Invalid(
-            f"the ledger is in {target.ledger.home}, where Great Expectations cannot write pages",
-            expected="--into FOLDER",
-            help="name a folder of this machine",
-            reason="BAD_FOLDER",
-        )
-    return Path(target.ledger.home) / GATE_DOCS
+    ledger = Location(target.ledger.home, target.settings.storage_options)
+    with docs_folder(ledger) as folder:
+        return _write(target, folder, ledger.full(GATE_DOCS), args, out)
+
+
+def _write(target: Target, folder: Path, place: str, args: argparse.Namespace, out: Output) -> int:
+    """Write into a folder. place: where its content will be."""
+    found = list(_validations(target, values=args.values))
+    changed = write_results(folder, found)
+    document: dict[str, Any] = {"pipeline": target.name, "folder": place, "written": len(changed)}
+    if args.results_only:
+        out.document(document)
+        out.line(f"{len(changed)} results and suites written to {place}")
+        return 0
+    modules = sorted({module for validation in found for module in validation.modules})
+    sys.path.insert(0, str(Path.cwd()))  # as for a pipeline's own module
+    site = build_site(folder, target.name, changed, modules)
+    index = f"{place}/{SITE}/index{PAGE}"
+    out.document({**document, "index": index, "pages": site.pages, "missing": site.missing})
+    out.line(f"{len(changed)} results and suites written, Data Docs of {site.pages} pages: {index}")
+    for page in site.missing:
+        out.problem(f"Great Expectations could not draw {page}")
+    return 1 if site.missing else 0
 
 
 def _validations(target: Target, *, values: bool) -> Iterator[Validation]:

@@ -27,8 +27,10 @@ from tidegate.records.names import entry_name
 from tidegate.records.records import Json, Verdict
 from tidegate.versions.ranges import installed_version
 
-__all__ = ["Validation", "validations_of"]
+__all__ = ["RUN", "Validation", "validations_of"]
 
+RUN: Final = "checkpoint-"
+"""How the name of a run begins; the checkpoint's number follows."""
 _WRITTEN: Final = ("type", "kwargs", "meta", "severity", "notes", "description")
 """The keys of an expectation in a suite that a result repeats."""
 
@@ -66,7 +68,7 @@ def _validation(
     pipeline = ledger.pipeline
     suite = _planned_suite(ledger, entry, gate, results)
     planned = datetime.fromisoformat(entry.plan.time).astimezone(UTC)
-    run = {"run_name": f"checkpoint-{entry_name(entry.id)}", "run_time": planned.isoformat()}
+    run = {"run_name": f"{RUN}{entry_name(entry.id)}", "run_time": planned.isoformat()}
     batch = f"{pipeline}-{gate}"
     findings = []
     for finding, written in zip(results["results"], suite["expectations"], strict=True):

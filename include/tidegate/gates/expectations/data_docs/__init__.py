@@ -1,21 +1,38 @@
 """Great Expectations' Data Docs of a pipeline's checkpoints, in pages that load nothing from elsewhere."""
 
-from pathlib import Path
-from typing import Final
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
 
 from tidegate.records.names import entry_name
+
+if TYPE_CHECKING:
+    from tidegate.ledger.ledger import Ledger
+
+__all__ = ["GATE_DOCS", "INDEX", "PAGE", "SITE", "pages_of", "read_page"]
 
 GATE_DOCS: Final = "gate-docs"
 """The folder beside a pipeline's ledger that the pages link to. It is laid out like a file context."""
 SITE: Final = "uncommitted/data_docs/local_site"
 """The folder of the pages, in such a folder."""
+INDEX: Final = "pages.json"
+"""Which page of the site is about which gate of which checkpoint. Without it, each question would list the folder."""
+PAGE: Final = ".html"
 
 
-def page_of(home: str, pipeline: str, checkpoint: int, gate: str) -> str | None:
-    """Return the page about a gate's verdict, relative to the site beside a ledger. None: it has not been built."""
-    site = Path(home) / GATE_DOCS / SITE
-    run = f"checkpoint-{entry_name(checkpoint)}/*/{pipeline}-{gate}.html"
-    for suites in ("*", "*/*", "*/*/*"):  # dots in a suite's name are folders
-        for page in site.glob(f"validations/{suites}/{run}"):
-            return page.relative_to(site).as_posix()
-    return None
+def pages_of(ledger: Ledger, checkpoint: int) -> dict[str, str]:
+    """Return by gate its page about a checkpoint, relative to the site beside the ledger. Empty: none has been
+    built."""
+    data = ledger.store.read(f"{GATE_DOCS}/{INDEX}")
+    index = json.loads(data) if data is not None else {}
+    pages: dict[str, str] = index.get(entry_name(checkpoint), {})
+    return pages
+
+
+def read_page(ledger: Ledger, path: str) -> bytes | None:
+    """Return a page of the site beside the ledger, or None if it has no such page."""
+    is_plain = all(name not in ("", ".", "..") and "\0" not in name for name in path.split("/"))
+    if not is_plain or not path.endswith(PAGE):
+        return None
+    return ledger.store.read(f"{GATE_DOCS}/{SITE}/{path}")

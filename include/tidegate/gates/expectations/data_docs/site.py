@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.gates.expectations.data_docs import SITE
+from tidegate.gates.expectations.data_docs import INDEX, PAGE, SITE
 from tidegate.gates.expectations.library import import_modules, warm
-from tidegate.gates.expectations.validation import Validation
+from tidegate.gates.expectations.validation import RUN, Validation
 from tidegate.records.records import Json
 
 __all__ = ["DataDocs", "build_site", "write_results"]
@@ -68,9 +68,8 @@ def _is_ours(path: Path) -> bool:
 class DataDocs:
     """Data Docs that were built."""
 
-    index: Path
     pages: int
-    missing: list[Path]
+    missing: list[str]
     """Pages that Great Expectations could not draw: it only logs why."""
 
 
@@ -89,6 +88,7 @@ def build_site(folder: Path, name: str, changed: Iterable[Path], modules: Iterab
     from great_expectations.render.renderer.site_builder import SiteBuilder
 
     root = folder.resolve()
+    site = root / SITE
     stores = FilesystemStoreBackendDefaults(root_directory=root)
     context = great_expectations.get_context(
         mode="ephemeral", project_config=DataContextConfig(store_backend_defaults=stores)
@@ -97,7 +97,7 @@ def build_site(folder: Path, name: str, changed: Iterable[Path], modules: Iterab
         data_context=context,
         store_backend={
             "class_name": "TupleFilesystemStoreBackend",
-            "base_directory": str(root / SITE),
+            "base_directory": str(site),
         },
         site_name=name,
         site_section_builders={"profiling": "None"},
@@ -114,17 +114,31 @@ def build_site(folder: Path, name: str, changed: Iterable[Path], modules: Iterab
         (context.expectations_store, SUITES, "expectations"),
     ):
         for key in store.list_keys():
-            *folders, name = key.to_tuple()
-            page = root.joinpath(SITE, section, *folders, f"{name}.html")
+            *folders, title = key.to_tuple()
+            page = site.joinpath(section, *folders, f"{title}{PAGE}")
             pages[page] = key
-            if root.joinpath(folder_of_json, *folders, f"{name}.json") in fresh or not page.exists():
+            if root.joinpath(folder_of_json, *folders, f"{title}.json") in fresh or not page.exists():
                 keys.append(key)
     if keys:  # Great Expectations takes an empty list for all
         for each in sections:
             each.build(resource_identifiers=keys)
     builder.target_store.copy_static_assets()
     builder.site_index_builder.build()
-    return DataDocs(root / SITE / "index.html", len(pages), [page for page in pages if not page.exists()])
+    built = [page.relative_to(site).as_posix() for page in pages if page.exists()]
+    _write(root / INDEX, _index(name, built))
+    missing = [str(page.relative_to(site)) for page in pages if not page.exists()]
+    return DataDocs(len(pages), missing)
+
+
+def _index(pipeline: str, pages: Iterable[str]) -> Json:
+    """Return the pages of each checkpoint, by gate."""
+    index: dict[str, dict[str, str]] = {}
+    for page in pages:
+        *_, run, _, name = page.split("/") if page.startswith("validations/") else ("", "", "")
+        gate = name.removesuffix(PAGE).removeprefix(f"{pipeline}-")
+        if run.startswith(RUN) and name.startswith(f"{pipeline}-"):
+            index.setdefault(run.removeprefix(RUN), {})[gate] = page
+    return index
 
 
 def _use_own_templates(view: Any) -> None:
