@@ -67,6 +67,9 @@ _OUTPUT_BYTES = 128 << 20
 _MIN_BUNDLE_BYTES = 16 << 20
 _GROUP_BYTES = 64 << 20
 _GROUP_ROWS = 1 << 20
+_BATCH_ROWS = 1 << 15
+"""The rows of a part that are read at once while it is rewritten: so few that they stay in a processor's cache, and
+that the next ones get their memory. The first use of memory costs as much as the work on it."""
 THREADS = max(2, min(4, os.cpu_count() or 2))
 """Each thread holds a row group in memory."""
 
@@ -270,6 +273,22 @@ def _read(table: Table, part: RowGroup, schema: pa.Schema) -> pa.Table:
     return conform(rows, schema, part.rows, typed_partition(part.source.partition, schema, part.rows))
 
 
+def _read_in_batches(table: Table, part: RowGroup, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a row group in these types, a few at a time."""
+    import pyarrow as pa
+
+    with open_parquet(table.location, part.source.path, dictionaries_of(schema)) as file:
+        stored = set(file.schema_arrow.names)
+        names = [name for name in schema.names if name not in part.source.partition and name in stored]
+        if not names:
+            yield _read(table, part, schema)
+            return
+        batches = file.iter_batches(_BATCH_ROWS, row_groups=[part.group], columns=_paths(names), use_threads=False)
+        for batch in batches:
+            fixed = typed_partition(part.source.partition, schema, batch.num_rows)
+            yield conform(pa.Table.from_batches([batch]), schema, batch.num_rows, fixed)
+
+
 def _mask(table: Table, part: RowGroup, names: Sequence[str], find_lost: LostRows) -> Any:
     return find_lost(read_part(table, part, names), part.source, part.start)
 
@@ -312,13 +331,19 @@ def without_rows(
     schema = with_dictionaries(plain, coded_columns(table, dict.fromkeys(part.source for part in bundle)))
 
     def remaining_rows() -> Iterator[pa.Table]:
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         for part in bundle:
-            rows, mask = _read(table, part, schema), masks[part]
+            lost, start = [plain.empty_table()], 0
+            for rows in _read_in_batches(table, part, schema):
+                mask = masks[part].slice(start, rows.num_rows)
+                start += rows.num_rows
+                if on_lost is not None:
+                    lost.append(rows.filter(mask).cast(plain))
+                yield without_unused(rows.filter(pc.invert(mask)))
             if on_lost is not None:
-                results.append(on_lost(part, rows.filter(mask).cast(plain)))
-            yield without_unused(rows.filter(pc.invert(mask)))
+                results.append(on_lost(part, pa.concat_tables(lost)))
 
     written = write_parquet(table.location, path, schema, remaining_rows())
     if not written.rows:
@@ -386,11 +411,13 @@ def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     tables: list[pa.Table] = []
+    size = 0
     for part in parts:
         tables.append(part)
-        if sum(table.nbytes for table in tables) >= _GROUP_BYTES:
+        size += part.nbytes
+        if size >= _GROUP_BYTES:
             yield pa.concat_tables(tables).unify_dictionaries()
-            tables = []
+            tables, size = [], 0
     if tables:
         yield pa.concat_tables(tables).unify_dictionaries()
 

@@ -30,6 +30,7 @@ from tidegate.spark.conf import SparkSettings, session_conf
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.server import client
 from tidegate.spark.server import server as connect_server
+from tidegate.spark.storage.arrow_memory import load_arrow
 from tidegate.spark.storage.object_storage import address_in, hadoop_options
 from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
 from tidegate.spark.workers.shipping import ship_code
@@ -108,6 +109,7 @@ class ReusedSession:
     """
 
     def __init__(self, settings: SparkSettings, of_jobs: Mapping[str, SparkSettings] = MappingProxyType({})) -> None:
+        load_arrow()
         self.settings = settings
         self.opened: Callable[[], None] = lambda: None
         """Called after a session has been opened."""
