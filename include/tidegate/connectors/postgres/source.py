@@ -42,7 +42,10 @@ from tidegate.connectors.postgres.history import (
     older_copy,
     refuse_other_timeline,
 )
-from tidegate.connectors.source import Planned, Source, SourceContext, is_at_least
+from tidegate.connectors.schema.ddl import Column
+from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, Survey
+from tidegate.connectors.schema.typed_columns import TypedSource
+from tidegate.connectors.source import Planned, SourceContext, is_at_least
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
 from tidegate.records.records import Amount, Json, Lag
@@ -59,7 +62,7 @@ _DIGESTS: Final = 10**9
 """The number of different digests: enough to recognize rows, but too few for a position to reveal their content."""
 
 
-class PostgresTable(Source):
+class PostgresTable(TypedSource):
     """Read rows that are inserted into a PostgreSQL table and never updated or deleted.
 
         PostgresTable("events", connection="shop", xid_column="xid")
@@ -83,6 +86,12 @@ class PostgresTable(Source):
     start: "beginning" reads all existing rows first. "latest" only reads rows of transactions that commit after the
         first look at the table.
     max_rows: the most rows that a checkpoint reads. Rows of one transaction are never divided.
+    schema: the columns to read, in DDL, in place of `columns`.
+    on_new_column: with a schema, what to do with further columns of the table: as in `Files`. "ignore" leaves them out.
+    on_type: with a schema, what to do with a column that has another type in the table: "refuse" to read it, or
+        "rescue" the values that its declared type cannot hold.
+    missing_columns: with a schema, what to do if the table lacks a column: "refuse" to read it, or read "null".
+    rescue_column: the name of the rescue column, as in `Files`.
     """
 
     kind = "postgres-table"
@@ -99,6 +108,11 @@ class PostgresTable(Source):
         as_text: Sequence[str] = (),
         start: Literal["beginning", "latest"] = "beginning",
         max_rows: int = 1_000_000,
+        schema: str | None = None,
+        on_new_column: OnNewColumn = "ignore",
+        on_type: OnType = "refuse",
+        missing_columns: Literal["refuse", "null"] = "refuse",
+        rescue_column: str = RESCUED,
     ) -> None:
         self.table = table
         self.connection = connection
@@ -107,9 +121,11 @@ class PostgresTable(Source):
         self.as_text = as_text if isinstance(as_text, str) else list(as_text)
         self.start = start
         self.max_rows = max_rows
+        self.declare_columns(schema, on_new_column, on_type, missing_columns, rescue_column)
 
     def describe(self) -> Json:
-        return {"kind": self.kind, **vars(self)}
+        names = ("table", "connection", "xid_column", "columns", "as_text", "start", "max_rows")
+        return {"kind": self.kind, **{name: getattr(self, name) for name in names}, **self.describe_columns()}
 
     def shared_uri(self, place: Place) -> str | None:
         return Database.of(place, self.connection).shared_uri(self.table_name)
@@ -125,7 +141,9 @@ class PostgresTable(Source):
             problems.append(f"start is {self.start!r}; it must be 'beginning' or 'latest'")
         if isinstance(self.max_rows, bool) or not isinstance(self.max_rows, int) or self.max_rows < 1:
             problems.append(f"max_rows is {self.max_rows!r}; it must be a whole number, at least 1")
-        return problems
+        if self.columns is not None and self.schema is not None:
+            problems.append("columns and schema exclude each other: a schema names the columns")
+        return problems + self.column_problems()
 
     @property
     def table_name(self) -> TableName:
@@ -206,6 +224,7 @@ class PostgresTable(Source):
             refuse_other_timeline(context.source, history, splits)
             columns = planned_columns(splits["columns"], self.as_text)
             refuse_other_columns(context.source, self.table_name, table, columns)
+            self.refuse_unfit(_spark_columns(columns), context)
             self._refuse_older_copy(cursor, splits, table, history, context)
             self._refuse_unreadable(cursor, columns, splits, context)
             rows = self._count(cursor, splits["first"], splits["end"], splits.get("seen", ""))
@@ -245,7 +264,25 @@ class PostgresTable(Source):
                 cursor.execute(query)
                 rows = cursor.fetch_arrow_table().cast(schema)
             self._refuse_difference(rows.num_rows, splits, context)
-        return frame_of(spark, rows, ddl_of(columns))
+        return self.fitted(frame_of(spark, rows, ddl_of(columns)))
+
+    def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey | None:
+        """See Source. The plan has the table's columns, so only values of those that do not fit are counted."""
+        if self.schema is None or not self.schema_policy.rescues:
+            return None
+
+        def count(conditions: list[str]) -> Sequence[int]:
+            counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for condition in conditions)
+            with self._database(context).session("looking for values that do not fit the schema") as session:
+                cursor: Any = session.cursor()
+                cursor.execute(f"SELECT {counts} FROM {self.table_name.sql} WHERE {self._range_condition(splits)}")
+                return [int(value) for value in cursor.fetchone()]
+
+        return self.survey_counts(_spark_columns(planned_columns(splits["columns"], self.as_text)), count)
+
+    def sql_name(self, name: str) -> str:
+        """See TypedSource."""
+        return quoted_name(name)
 
     # --- table and position ---------------------------------------------------------------------------------
 
@@ -423,6 +460,11 @@ class PostgresTable(Source):
                 help="rows must only be inserted: restore the deleted ones, or read the table with PostgresChanges",
                 reason="ROWS_CHANGED",
             )
+
+
+def _spark_columns(columns: Sequence[ReadColumn]) -> list[Column]:
+    """Return these columns with the types as which they are read."""
+    return [Column(column.name, column.spark) for column in columns]
 
 
 def _snapshot(cursor: Any) -> str:

@@ -11,7 +11,9 @@ from tidegate.connectors.delta.source.interval import plan_interval
 from tidegate.connectors.delta.source.lag import measure_lag
 from tidegate.connectors.delta.source.position import TablePosition
 from tidegate.connectors.delta.source.verify import lost_versions, verify_delta
-from tidegate.connectors.source import Planned, Source, SourceContext
+from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, Survey
+from tidegate.connectors.schema.typed_columns import TypedSource, spark_columns
+from tidegate.connectors.source import Planned, SourceContext
 from tidegate.delta import Commit, DataFile, TableLayout, TableLog, locate
 from tidegate.errors import Invalid
 from tidegate.records.place import Place, shared_uri
@@ -29,7 +31,7 @@ VERSIONS_BY_SPARK: Final = 16
 """The same for a table that delta-spark must read, where each version costs a second."""
 
 
-class DeltaTable(Source):
+class DeltaTable(TypedSource):
     """Read the commits of other jobs to a Delta table, version by version.
 
     DeltaTable("tables/orders")                       appended rows
@@ -46,7 +48,13 @@ class DeltaTable(Source):
     ignore_deletes: skip versions that only delete rows, in mode "append".
     ignore_changes: skip versions that update or delete rows, including the rows that they add, in mode "append".
     by_interval: a date or timestamp column. Each run reads all rows with start <= column < end of its data interval,
-        from the table's version when the run is planned. The other arguments then have no effect.
+        from the table's version when the run is planned. The arguments above then have no effect.
+    schema: the columns to read, in DDL. By default, these are all that the table has when a range is planned.
+    on_new_column: with a schema, what to do with further columns of the table: as in `Files`. "ignore" leaves them out.
+    on_type: with a schema, what to do with a column that has another type in the table: "refuse" to read it, or
+        "rescue" the values that its declared type cannot hold.
+    missing_columns: with a schema, what to do if the table lacks a column: "refuse" to read it, or read "null".
+    rescue_column: the name of the rescue column, as in `Files`.
     """
 
     kind = "delta"
@@ -64,6 +72,11 @@ class DeltaTable(Source):
         ignore_deletes: bool = False,
         ignore_changes: bool = False,
         by_interval: str | None = None,
+        schema: str | None = None,
+        on_new_column: OnNewColumn = "ignore",
+        on_type: OnType = "refuse",
+        missing_columns: Literal["refuse", "null"] = "refuse",
+        rescue_column: str = RESCUED,
     ) -> None:
         self.path = path
         self.mode = mode
@@ -73,6 +86,7 @@ class DeltaTable(Source):
         self.ignore_deletes = ignore_deletes
         self.ignore_changes = ignore_changes
         self.time_column = by_interval
+        self.declare_columns(schema, on_new_column, on_type, missing_columns, rescue_column)
 
     @property
     def by_interval(self) -> bool:
@@ -81,7 +95,12 @@ class DeltaTable(Source):
 
     def describe(self) -> Json:
         """See Source."""
-        return {"kind": self.kind, **vars(self)}
+        return {"kind": self.kind, **self._described(), **self.describe_columns()}
+
+    def _described(self) -> Json:
+        """Return the arguments that are not about columns."""
+        names = ("path", "mode", "start", "max_files", "max_bytes", "ignore_deletes", "ignore_changes", "time_column")
+        return {name: getattr(self, name) for name in names}
 
     def shared_uri(self, place: Place) -> str:
         """See Source."""
@@ -107,14 +126,14 @@ class DeltaTable(Source):
                 problems.append(f"{name} is {flag!r}; it must be True or False")
             elif flag and self.mode == "changes":
                 problems.append(f"{name} is for mode='append': a change feed contains deletes and updates")
-        return problems + self._interval_problems()
+        return problems + self._interval_problems() + self.column_problems()
 
     def _interval_problems(self) -> list[str]:
         if self.time_column is None:
             return []
         if not isinstance(self.time_column, str) or not self.time_column:
             return [f"by_interval is {self.time_column!r}; it must be the name of a date or timestamp column"]
-        if vars(self) != vars(DeltaTable(self.path, by_interval=self.time_column)):
+        if self._described() != DeltaTable(self.path, by_interval=self.time_column)._described():
             return ["by_interval reads the current table: mode, start, bounds and ignore_* have no effect with it"]
         return []
 
@@ -186,7 +205,10 @@ class DeltaTable(Source):
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         """Check that the commits are unchanged since the plan, and that their files still exist."""
-        return verify_delta(TableLog(locate(context.place, self.path)), splits, context.source)
+        amount = verify_delta(TableLog(locate(context.place, self.path)), splits, context.source)
+        if splits["schema"] is not None:
+            self.refuse_unfit(spark_columns(splits["schema"]), context)
+        return amount
 
     def lost_versions(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterator[str]:
         """Yield a message for each version of the table that checkpoints looked up and that can no longer be read.
@@ -197,9 +219,27 @@ class DeltaTable(Source):
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of the planned files, or the change feed of the planned versions."""
+        from tidegate.connectors.delta.source.reading import FEED_COLUMNS
+
+        kept = [column.split()[0] for column in FEED_COLUMNS] if splits["mode"] == "changes" else []
+        return self.fitted(self._rows(spark, splits, context), kept)
+
+    def _rows(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """Return the rows as the table has them."""
         from tidegate.connectors.delta.source.reading import read_delta
 
         return read_delta(spark, locate(context.place, self.path), splits, self._layout(splits, context), context)
+
+    def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey | None:
+        """See Source. The log says which columns there are, so only values of those that do not fit are counted."""
+        if self.schema is None or not self.schema_policy.rescues or splits["schema"] is None:
+            return None
+
+        def count(conditions: list[str]) -> Sequence[int]:
+            counts = [f"count_if({condition})" for condition in conditions]
+            return list(self._rows(spark, splits, context).selectExpr(*counts).collect()[0])
+
+        return self.survey_counts(spark_columns(splits["schema"]), count)
 
     def _layout(self, splits: Json, context: SourceContext) -> Json:
         """Return the schema to read with: the plan's, or the table's current one if the plan is empty."""

@@ -1,0 +1,109 @@
+"""A real table of PostgreSQL whose columns change while a pipeline reads it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.kit.postgres_sinks import CONNECTION, connections
+from tests.kit.sampling import in_turn
+from tests.kit.world import World
+from tidegate import Pipeline
+from tidegate.errors import Invalid
+from tidegate.records.place import Place
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import PostgresTable
+
+pytestmark = in_turn(seconds=45)
+
+
+@dataclass
+class Shop(World):
+    """Orders as an application inserts them."""
+
+    postgres: Any = None
+    policy: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        return Place(str(self.root), connections=connections(self.postgres))
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("orders")
+        table = PostgresTable(
+            "sold", connection=CONNECTION, xid_column="xid", schema="id bigint, n int, name string", **self.policy
+        )
+        pipeline.source("orders", table).sink("orders", DeltaAppend("tables/orders", schema_evolution="add"))
+        return pipeline
+
+    def orders(self) -> dict[int, dict[str, Any]]:
+        rows = {}
+        for row in self.table("orders"):
+            short = {name: value for name, value in row.items() if name != "id" and value is not None}
+            if "_rescued" in short:
+                short["_rescued"] = json.loads(short["_rescued"])
+            rows[row["id"]] = short
+        return rows
+
+    def found(self, id: int) -> list[tuple[str, str, str, int]]:
+        entry = self.ledger.entry(id)
+        assert entry is not None
+        drift = entry.acks["main"].ack.drift.get("orders")
+        return [(each.path, each.kind, each.type, each.records) for each in drift.found] if drift else []
+
+
+@pytest.fixture
+def orders(tmp_path, postgres, spark):
+    postgres.run(
+        "DROP TABLE IF EXISTS sold",
+        "CREATE TABLE sold (id bigint, n int, name varchar(9), xid xid8 NOT NULL DEFAULT pg_current_xact_id())",
+        "CREATE INDEX ON sold (xid)",
+        "INSERT INTO sold VALUES (1, 5, 'Ann')",
+    )
+    orders = Shop(tmp_path, postgres=postgres)
+    orders.spark = spark
+    return orders
+
+
+def test_columns_are_added_widened_and_dropped_between_increments(orders):
+    orders.policy = {"on_new_column": "evolve", "on_type": "rescue", "missing_columns": "null"}
+    orders.checkpoint("one")
+    orders.postgres.run(
+        'ALTER TABLE sold ADD COLUMN vip boolean, ADD COLUMN "N" int, ALTER COLUMN n TYPE bigint',
+        "ALTER TABLE sold ALTER COLUMN name TYPE varchar(99)",
+        """INSERT INTO sold (id, n, name, vip, "N") VALUES (2, 6, 'Bob', true, 1)""",
+        "INSERT INTO sold (id, n, name) VALUES (3, 5000000000, 'Cid')",
+    )
+    assert orders.found(orders.checkpoint("two")) == [
+        ("N", "case", "int", 1),
+        ("n", "type", "bigint", 1),
+        ("vip", "new", "boolean", 1),
+    ]
+    orders.postgres.run(
+        "ALTER TABLE sold DROP COLUMN name",
+        "INSERT INTO sold (id, n, vip) VALUES (4, 8, false)",
+    )
+    orders.checkpoint("three")
+    orders.postgres.run(
+        "ALTER TABLE sold DROP COLUMN vip, ADD COLUMN name int",
+        "INSERT INTO sold (id, n, name) VALUES (5, 9, 77)",
+    )
+    assert orders.found(orders.checkpoint("four")) == [("name", "type", "int", 1)]
+    assert orders.orders() == {
+        1: {"n": 5, "name": "Ann"},
+        2: {"n": 6, "name": "Bob", "_rescued": {"N": 1, "vip": True}},
+        3: {"name": "Cid", "_rescued": {"n": 5_000_000_000}},
+        4: {"n": 8, "vip": False},
+        5: {"n": 9, "_rescued": {"name": 77}},
+    }
+
+
+def test_what_no_policy_takes_is_refused_before_anything_is_written(orders):
+    orders.postgres.run("ALTER TABLE sold ALTER COLUMN n TYPE bigint", "ALTER TABLE sold DROP COLUMN name")
+    told = "column 'name' is gone; column 'n' is bigint, and int is declared"
+    with pytest.raises(Invalid, match=told):
+        orders.checkpoint("one")
+    assert orders.table("orders") == []
