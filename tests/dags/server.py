@@ -206,7 +206,8 @@ class Airflow:
     # -- REST ----------------------------------------------------------------------------------------
 
     def call(self, method: str, path: str, body: object = None, *, fine: tuple[int, ...] = ()) -> Any:
-        """One request below /api/v2. An error is a failure, unless its status is `fine`."""
+        """One request below /api/v2, or one that Airflow's own pages make, below /ui. An error is a failure, unless its
+        status is `fine`."""
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -216,7 +217,7 @@ class Airflow:
                 time.sleep(0.5)
 
     def _call(self, method: str, path: str, body: object, fine: tuple[int, ...]) -> Any:
-        url = path if path.startswith("/auth") else f"/api/v2{path}"
+        url = path if path.startswith(("/auth", "/ui/")) else f"/api/v2{path}"
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if not path.startswith("/auth"):
             self._token = self._token or str(self.call("GET", "/auth/token")["access_token"])

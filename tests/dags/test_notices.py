@@ -21,11 +21,13 @@ from tests.kit.waiting import PATIENCE_S
 from tidegate import Pipeline, seams
 from tidegate.dag import build_dag
 from tidegate.dag.tasks import notices
+from tidegate.dag.tasks.deadlines import look_at_promises
 from tidegate.dag.tasks.notices import checked_notifiers
 from tidegate.errors import Invalid
 from tidegate.lifecycle import control
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
+from tidegate.versions.airflow import VERSION
 
 WRITES_DOWN = """
 import json
@@ -131,6 +133,53 @@ def test_a_broken_promise_is_told_once_and_again_when_it_is_kept(project: Projec
         assert run(made, 5)[0] == "success"
     assert [event for event, *_ in told(made)] == ["stale", "suspended", "fresh"]
     assert told(made)[-1][1] == 4
+
+
+def test_a_deadline_tells_of_tables_as_tasks_do_and_not_of_its_run(project: Project) -> None:
+    promise = 'pipeline.promise("every", fresh="15 min")\n'
+    made = project.pipeline("overdue", gate=promise + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    assert run(made, 1)[0] == "success"
+    look_at_promises(str(made.dag_file), "overdue", {"dag_run": {"run_id": "held up"}})
+    assert told(made) == [], "whatever has become of the run, the table is new enough"
+    later = seams.now() + timedelta(minutes=16)
+    with seams.installed(replace(seams.current(), now=lambda: later)):
+        for _ in range(2):
+            look_at_promises(str(made.dag_file), "overdue", {"dag_run": {"run_id": "held up"}})
+        ((event, checkpoint, text),) = told(made)
+        assert (event, checkpoint) == ("stale", 1)
+        assert text.startswith("overdue: sink every is more than 15 min old since ")
+        assert run(made, 2)[0] == "success"
+    assert [event for event, *_ in told(made)] == ["stale", "fresh"], "no task repeats what the deadline has told"
+
+
+@pytest.mark.skipif(VERSION < (3, 3), reason="this Airflow calls no function for a deadline")
+@pytest.mark.parametrize(
+    ("executor", "process", "notify", "expected"),
+    [
+        ("LocalExecutor", "client", {"stale": print}, ["promising is at most 15 min old"]),
+        ("tidegate.dag.executor.ForkingLocalExecutor", "client", {"stale": print}, ["promising is at most 15 min old"]),
+        ("LocalExecutor", "client", {"held": print}, []),
+        ("LocalExecutor", "", {"stale": print}, []),
+        ("KubernetesExecutor", "client", {"stale": print}, []),
+        ("LocalExecutor,KubernetesExecutor", "client", {"stale": print}, []),
+    ],
+)
+def test_runs_have_deadlines_where_the_executor_can_call_somebody_who_looks(
+    airflow_db: Path, monkeypatch: pytest.MonkeyPatch, executor: str, process: str, notify: Any, expected: list[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", process)
+    pipeline = Pipeline("promising", interval="1 min")
+    pipeline.source("rows", Files("in/*.json", schema="id long")).sink("every", DeltaAppend("every"))
+    pipeline.promise("every", fresh="15 min")
+    from airflow.sdk.definitions.callback import SyncCallback
+    from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+
+    own = DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, timedelta(hours=1), SyncCallback("builtins.print"), "own")
+    for given, names in ({}, []), ({"deadline": own}, ["own"]), ({"deadline": [own]}, ["own"]):
+        dag = build_dag(pipeline, notify=notify, backfill=False, **given)
+        found = dag.deadline if isinstance(dag.deadline, list) else [dag.deadline]
+        assert [each.name for each in found if each is not None] == names + expected
 
 
 def test_a_promise_that_the_schedule_cannot_keep_is_refused_when_the_dag_is_built(airflow_db: Path) -> None:

@@ -17,6 +17,7 @@ from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.dag import document, run_params
 from tidegate.dag.assets import AssetEvents, inlets_of, outlets_of
 from tidegate.dag.backfill import build_backfill_dag
+from tidegate.dag.tasks.deadlines import promise_deadlines
 from tidegate.dag.tasks.gates import GateOperator, gate_task
 from tidegate.dag.tasks.notices import Event, Notifiers, checked_notifiers
 from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
@@ -94,6 +95,7 @@ def build_dag(
         own_schedule = _schedule(pipeline, graph, settings, folder, file)
     else:
         own_schedule = schedule
+    dag_kwargs = {**dag_kwargs, **_deadlines(graph, notifiers, file, dag_kwargs.get("deadline"))}
     dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs), schedule=own_schedule)
     dag.fileloc = file
     outlets = outlets_of(graph.name, graph.sinks, settings.place())
@@ -104,6 +106,15 @@ def build_dag(
             dag, pipeline, folder, graph, for_control(settings), outlets=outlets, asset_events=asset_events
         ).fileloc = file
     return dag
+
+
+def _deadlines(graph: Graph, notifiers: Notifiers, file: str, own: Any) -> dict[str, Any]:
+    """Return the argument `deadline` of the DAG, if its promises add to it."""
+    deadlines = promise_deadlines(graph, notifiers, file)
+    if not deadlines:
+        return {}
+    users = own if isinstance(own, list) else [own]
+    return {"deadline": [*(each for each in users if each is not None), *deadlines]}
 
 
 def _schedule(pipeline: Pipeline, graph: Graph, settings: Settings, folder: str, file: str) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import airflow
@@ -46,6 +48,7 @@ __all__ = [
     "gauge",
     "no_backfill_runs",
     "run_arguments",
+    "run_deadline",
     "team_of",
     "teams_of",
 ]
@@ -166,3 +169,26 @@ def answering() -> Any:
     if HAS_QUESTIONS:
         return DagAccessEntity.HITL_DETAIL
     return DagAccessEntity.TASK_INSTANCE
+
+
+_CALLING_EXECUTORS: Final = ("LocalExecutor", "ForkingLocalExecutor")
+"""Executors that call functions for deadlines. The scheduler of Airflow 3.3.2 dies of one that does not."""
+
+
+def run_deadline(name: str, after: timedelta, function: str, arguments: dict[str, Any]) -> Any | None:
+    """Return a deadline for each run of a DAG, counted from when the run is queued. None: this Airflow has none, or an
+    executor that cannot call a function, or another process than Airflow's DAG processor reads the DAG file."""
+    executor = conf.get("core", "executor").rpartition(".")[2]
+    if VERSION < (3, 3) or executor not in _CALLING_EXECUTORS:
+        return None
+    if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") != "client":  # `dag.test()` fails for each DAG with a deadline
+        return None
+    from airflow.sdk.definitions.callback import SyncCallback
+    from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+
+    return DeadlineAlert(
+        name=name,
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=after,
+        callback=SyncCallback(function, kwargs=arguments),
+    )
