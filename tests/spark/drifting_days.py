@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.kit.world import World
 from tidegate import Pipeline, seams
+from tidegate.checkpoint.approvals import answer
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
@@ -43,7 +44,8 @@ class Days(World):
         super().__init__(root)
         self.spark, self.random = spark, random.Random(seed)
         self.story: list[str] = []
-        self.files = self.records = self.kills = 0
+        self.files = self.records = self.kills = self.holds = 0
+        self.on_new_column = "evolve" if seed % 2 == 0 else "hold"
         (root / "landing").mkdir()
 
     def pipeline(self) -> Pipeline:
@@ -51,7 +53,7 @@ class Days(World):
         files = Files(
             "landing/*.json",
             schema=", ".join(f"{name} {kind}" for name, kind in DECLARED.items()),
-            on_new_column="evolve",
+            on_new_column=self.on_new_column,  # type: ignore[arg-type]
             on_type="rescue",
             max_files=2,
         )
@@ -108,8 +110,29 @@ class Days(World):
         if not hasattr(id, "plan"):
             return
         self.until_it_succeeds(lambda: self.work(id.plan.id))
-        self.until_it_succeeds(lambda: self.coordinator().complete(id.plan.id))
+        outcome = self.until_it_succeeds(lambda: self.coordinator().complete(id.plan.id))
+        if outcome.reason == "HELD":
+            self.decide(id.plan.id)
         self.until_it_succeeds(self.publish)
+
+    def decide(self, id: int) -> None:
+        """A person looks at new columns, sometimes after further files have come."""
+        self.holds += 1
+        if self.random.random() < 0.3:
+            self.land()
+        approve = self.random.random() < 0.7
+        self.story.append(f"{'approved' if approve else 'rejected'}: {id}")
+        self.until_it_succeeds(lambda: self.answer(id, approve=approve))
+        self.until_it_succeeds(lambda: self.coordinator().complete(id))
+        if not approve:
+            self.until_it_succeeds(lambda: self.coordinator().resume("ann"))
+
+    def answer(self, id: int, *, approve: bool) -> None:
+        """Answer, unless somebody who died had answered before."""
+        entry = self.ledger.entry(id)
+        assert entry is not None
+        if not entry.answers:
+            answer(self.ledger, id, None, approve=approve, by="ann")
 
     def go_back(self) -> None:
         completed = [entry.id for entry in self.ledger.view().entries if entry.completed and not entry.rollback]
@@ -290,7 +313,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60)
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else range(options.seeds)
-    kills = 0
+    kills = holds = 0
     with tempfile.TemporaryDirectory() as folder:
         settings = SparkSettings(
             mode="local", home=Path(folder) / "spark", master="local[2]", memory="1g", conf=INTERPRETED
@@ -303,12 +326,13 @@ def main() -> int:
                 days.limit(num_retained=200)
                 days.live(options.steps)
                 kills += days.kills
+                holds += days.holds
                 rows = days.table("orders")
                 rescued = sum(1 for row in rows if row["_rescued"])
                 print(
                     f"seed {seed}: {len(days.story)} acts, {len(rows)} rows, {rescued} with rescued values", flush=True
                 )
-    print(f"no value is lost; {kills} kills")
+    print(f"no value is lost; {kills} kills, {holds} checkpoints held for new columns")
     return 0
 
 

@@ -22,6 +22,7 @@ def test_no_value_is_lost_while_columns_change(tmp_path: Path, spark: Any, seed:
     days.limit(num_retained=100)
     days.live(30)
     assert days.kills
+    assert bool(days.holds) == (days.on_new_column == "hold")
     columns = {name for row in days.table("orders") for name in row}
     assert len(columns) > 6, "the life had new columns"
     assert any(row["_rescued"] for row in days.table("orders")), "and values that fit none"
