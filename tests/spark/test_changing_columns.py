@@ -129,6 +129,17 @@ def test_only_what_the_policy_names_is_rescued(tmp_path: Path, spark: Any) -> No
     ]
 
 
+def test_a_key_in_another_case_is_dropped_beside_its_column_and_malformed_in_its_place(
+    tmp_path: Path, spark: Any
+) -> None:
+    for policy in ({}, {"on_type": "rescue"}):
+        source = Files("in/*.json", schema="id long, `größe` long", on_corrupt="keep", **policy)
+        texts = ('{"id": 1, "ID": 2, "größe": 3, "GRÖSSE": 4}', '{"Id": 1}', '{"GRÖßE": 1}', '{"größe": 5, "GRÖßE": 6}')
+        rows = read(tmp_path, spark, source, "\n".join(texts))
+        kept = [(row["id"], row["größe"], row["_corrupt_record"]) for row in rows]
+        assert kept == [(1, 3, None), (None, None, texts[1]), (None, None, texts[2]), (None, 5, None)], policy
+
+
 def test_a_malformed_record_is_refused_as_ever(tmp_path: Path, spark: Any) -> None:
     source = Files("in/*.json", schema="id long", on_new_column="evolve", on_type="rescue")
     key_twice = '{"id": 1, "new": {"a": 1, "a": 2}}'

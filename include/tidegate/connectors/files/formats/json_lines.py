@@ -82,7 +82,7 @@ def strange_keys(value: Column, columns: list[Field], parser: Mapping[str, str],
     # Parsing again is only worth it if the text has a name of the schema in another case.
     names = "|".join(sorted({re.escape(name) for name in _field_names(_struct_type(columns))}))
     quoted_name = f"[\"'](?:{names})[\"']"
-    has_other_case = value.rlike(f"(?i:{quoted_name})(?<!{quoted_name})")
+    has_other_case = value.rlike(f"(?iu:{quoted_name})(?<!{quoted_name})")
     return F.coalesce(has_other_case & is_strange, F.lit(False))
 
 

@@ -73,7 +73,7 @@ def with_misfits(
     from pyspark.sql import functions as F
 
     text, why, misfits = (quoted(name) for name in (names.text, names.why, names.misfits))
-    found = _misfits_of(text, columns, parser, types=policy.rescues_types)
+    found = _misfits_of(text, columns, parser, policy)
     is_odd = F.col(why).isNull() & ~is_plain_for(text, columns, policy, parser)
     is_fine = F.col(why).isNull() & F.col(text).isNotNull()
     all_misfits = F.when(is_odd | (F.col(why) == ""), F.expr(found)).when(is_fine, F.expr(NO_MISFITS))
@@ -107,16 +107,16 @@ def is_plain_for(text: str, columns: Sequence[Field], policy: SchemaPolicy, pars
     return is_plain_record(F.col(text), columns, all_keys_known=all_keys_known, values_fit=policy.rescues_types)
 
 
-def _misfits_of(text: str, columns: Sequence[Field], parser: Mapping[str, str], *, types: bool) -> str:
+def _misfits_of(text: str, columns: Sequence[Field], parser: Mapping[str, str], policy: SchemaPolicy) -> str:
     """Return SQL for the misfits of a record in the order of their paths, or null if the text is no JSON object.
 
-    text: SQL for the record. The frame also has the columns as they were read. types: values of another type count.
+    text: SQL for the record. The frame also has the columns as they were read.
     """
     options = ", ".join(f"'{_escaped(key)}', '{_escaped(value)}'" for key, value in parser.items())
     members = f"from_json({text}, '{_MEMBERS}', map('mode', 'PERMISSIVE'{', ' + options if options else ''}))"
     variables = _Variables.beside(columns)
     m = variables.at("m", 0)
-    found = _misfits_of_object(m, [(column, quoted(column.name)) for column in columns], "", types, variables, 1)
+    found = _misfits_of_object(m, [(column, quoted(column.name)) for column in columns], "", policy, variables, 1)
     # A lambda over a list of one element computes the members once.
     return f"CASE WHEN {members} IS NOT NULL THEN element_at(transform(array({members}), {m} -> {found}), 1) END"
 
@@ -258,13 +258,22 @@ def _type_of_numbers(column: str, variant: str, digits: int | None, places: int 
 
 
 def _misfits_of_object(
-    members: str, columns: Sequence[tuple[Field, str]], prefix: str, types: bool, variables: _Variables, depth: int
+    members: str,
+    columns: Sequence[tuple[Field, str]],
+    prefix: str,
+    policy: SchemaPolicy,
+    variables: _Variables,
+    depth: int,
 ) -> str:
     """Return SQL for the misfits of one object. columns: its fields, each with SQL for the value that was read."""
     names = [column.name for column, _ in columns]
     listed = f"array({', '.join(sql_literal(name) for name in names)})"
     in_lower_case = f"array({', '.join(sql_literal(name.lower()) for name in names)})"
     e = variables.at("e", depth)
+    if policy.on_new_column == "ignore":  # then a key is dropped, unless it stands for a column that is not there
+        n = variables.at("n", depth)
+        missing = f"filter({listed}, {n} -> NOT map_contains_key({members}, {n}))"
+        in_lower_case = f"transform({missing}, {n} -> lower({n}))"
     kind = f"if(array_contains({in_lower_case}, lower({e}.key)), 'case', 'new')"
     path = f"concat({sql_literal(prefix)}, {e}.key)"
     unknown = (
@@ -274,37 +283,39 @@ def _misfits_of_object(
     parts = [f"coalesce({unknown}, {NO_MISFITS})"]
     for column, read in columns:
         value = f"try_element_at({members}, {sql_literal(column.name)})"
-        part = _misfits_of_value(value, column, read, f"{prefix}{column.name}", types, variables, depth)
+        part = _misfits_of_value(value, column, read, f"{prefix}{column.name}", policy, variables, depth)
         if part:
             parts.append(part)
     return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
 
 
 def _misfits_of_value(
-    value: str, column: Field, read: str, path: str, types: bool, variables: _Variables, depth: int
+    value: str, column: Field, read: str, path: str, policy: SchemaPolicy, variables: _Variables, depth: int
 ) -> str:
     outer, inner = inner_types(column.type)
     whole = f"array(named_struct('path', {sql_literal(path)}, 'kind', '%s', 'value', {value}))"
     is_there = f"{value} IS NOT NULL AND NOT is_variant_null({value})"
     cases = []
-    if types:
+    if policy.rescues_types:
         doubt = doubt_of(column, read)
         unread = f"{read} IS NULL" + (f" OR {doubt}" if doubt else "")
         cases.append(f"WHEN {is_there} AND ({unread}) THEN {whole % 'type'}")
     if outer == "struct":
         m = variables.at("m", depth)
         fields = [(field, field_of(read, field.name)) for field in inner]
-        found = _misfits_of_object(m, fields, f"{path}.", types, variables, depth + 1)
+        found = _misfits_of_object(m, fields, f"{path}.", policy, variables, depth + 1)
         members = f"try_variant_get({value}, '$', '{_MEMBERS}')"
         cases.append(f"WHEN {is_there} THEN element_at(transform(array({members}), {m} -> {found}), 1)")
     elif outer in ("array", "map") and _has_fields(inner[-1].type):
-        kinds = _kinds_in_elements(value, column, read, types, variables, depth)
+        kinds = _kinds_in_elements(value, column, read, policy, variables, depth)
         cases.append(f"WHEN array_contains({kinds}, 'type') THEN {whole % 'type'}")
         cases.append(f"WHEN size({kinds}) > 0 THEN {whole % 'new'}")
     return f"CASE {' '.join(cases)} ELSE {NO_MISFITS} END" if cases else ""
 
 
-def _kinds_in_elements(value: str, column: Field, read: str, types: bool, variables: _Variables, depth: int) -> str:
+def _kinds_in_elements(
+    value: str, column: Field, read: str, policy: SchemaPolicy, variables: _Variables, depth: int
+) -> str:
     """Return SQL for the kinds of all misfits in the elements of a list or map of objects.
 
     Spark reads such an element even if one of its fields does not fit, with null in its place.
@@ -317,7 +328,7 @@ def _kinds_in_elements(value: str, column: Field, read: str, types: bool, variab
         elements = f"map_entries(try_variant_get({value}, '$', '{_MEMBERS}'))"
         element, read_element = f"{x}.value", f"try_element_at({read}, {x}.key)"
     field = Field("element", inner[-1].type)
-    found = _misfits_of_value(element, field, read_element, "", types, variables, depth + 1)
+    found = _misfits_of_value(element, field, read_element, "", policy, variables, depth + 1)
     return f"flatten(transform({elements}, ({x}, {i}) -> transform({found}, {k} -> {k}.kind)))"
 
 

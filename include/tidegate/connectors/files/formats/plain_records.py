@@ -73,7 +73,7 @@ def is_plain_record(
         known = f'"(?:{listed})"{_BLANK}:{_BLANK}{any_value}'
     member = known
     if not all_keys_known:
-        member = rf'(?:{known}|"(?!(?i:{listed})")[^"\\]*+"{_BLANK}:{_BLANK}{any_value})'
+        member = rf'(?:{known}|"(?!(?iu:{listed})")[^"\\]*+"{_BLANK}:{_BLANK}{any_value})'
     pattern = rf"\A{_BLANK}\{{(?:{_BLANK}{member}{_BLANK}(?:,(?={_BLANK}\")|\}}{_BLANK}\z))++\z"
     return (F.length(text) <= F.lit(MAX_LENGTH)) & text.rlike(pattern)
 
