@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.history.row import MEASURES
+from tidegate.proposal.code_lines import ChangedLines
 from tidegate.proposal.report import GateChange, GateFindings, ProposalReport, SinceLast
 from tidegate.proposal.tables import ColumnChange, TableDifference
 from tidegate.records.records import Json, KeySample
@@ -200,7 +201,7 @@ def _examples(name: str, examples: Sequence[Json]) -> Iterator[str]:
 
 def _code(report: ProposalReport) -> Iterator[str]:
     code = report.code
-    if not (code.parts or code.operators or code.results):
+    if not (code.parts or code.operators or code.results or code.lines):
         return
     yield "### Code"
     yield ""
@@ -208,7 +209,20 @@ def _code(report: ProposalReport) -> Iterator[str]:
     for operator, parts in code.operators.items():
         yield f"- operator `{operator}` is declared differently: {', '.join(parts)}"
     yield from (f"- {_text(result)}" for result in code.results)
+    yield from (f"- {_changed(each, report)}" for each in code.lines)
     yield ""
+
+
+def _changed(lines: ChangedLines, report: ProposalReport) -> str:
+    span = f"line {lines.first}" if lines.first == lines.last else f"lines {lines.first} to {lines.last}"
+    tables = []
+    for name in lines.tables:
+        table = report.tables.get(name)
+        differs = " (differs)" if table is not None and table.differing else ""
+        tables.append(f"{_name(name)}{differs}")
+    return (
+        f"{_name(lines.part)} changes in `{_flat(lines.file)}`, {span}, on the way to {', '.join(tables) or 'nothing'}"
+    )
 
 
 def _gates(gates: Sequence[GateChange]) -> Iterator[str]:

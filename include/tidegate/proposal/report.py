@@ -14,6 +14,7 @@ from tidegate.checkpoint.compatibility import additions, check
 from tidegate.checkpoint.references import acks_of, memory_of
 from tidegate.history.query import view_of
 from tidegate.pipeline.graph.meaning import meaning_of
+from tidegate.proposal.code_lines import ChangedLines
 from tidegate.proposal.replay import Made, ReplayRange, impossible, lost_manual_edits
 from tidegate.proposal.tables import TableDifference, compare_table
 from tidegate.protocol.moved_sources import source_changes
@@ -66,6 +67,8 @@ class CodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """By operator that is declared differently, the parts of its declaration."""
     results: list[str]
     """Columns that are computed differently, with their types in the tables."""
+    lines: list[ChangedLines] = []
+    """If a version was named to compare with, the lines that differ, and the tables that they lead to."""
 
 
 class GateFindings(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,12 +18,13 @@ from tidegate.gates.quarantine.table import QUARANTINE, quarantine_name
 from tidegate.operators.base import Operator
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.pipeline.graph.nodes import GateNode
+from tidegate.pipeline.graph.upstream import upstream_of
 from tidegate.pipeline.selection import sql_of
 from tidegate.provenance.lineage import Guess, among, guesses, links
 from tidegate.provenance.minimal import Choice, OutOfTries, Tries, minimal_choice
 from tidegate.provenance.question import AskedRow, count_equal, find_row
 from tidegate.provenance.records import InputRecord, RecordedInput
-from tidegate.provenance.replays import Cause, Moment, OlderState, Replays, TakenRequests, upstream_of
+from tidegate.provenance.replays import Cause, Moment, OlderState, Replays, TakenRequests
 from tidegate.records import typed
 from tidegate.records.records import Json, Plan, Request
 

@@ -34,7 +34,6 @@ from tidegate.lifecycle.fork import fork, inspect_snapshot
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.offline import open_as_of, published_as_of, states_of
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.pipeline.graph.nodes import GateNode, Node
 from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import View
@@ -45,7 +44,7 @@ from tidegate.records.records import Json, Plan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Cause", "Moment", "OlderState", "Replays", "TakenRequests", "upstream_of"]
+__all__ = ["Cause", "Moment", "OlderState", "Replays", "TakenRequests"]
 
 ANSWERS_AS = "tidegate why"
 SHOWN = 10
@@ -75,37 +74,6 @@ class Moment:
     plan: Plan
     row: Json | None
     states: dict[str, list[Json]]
-
-
-def upstream_of(graph: Graph, sink: str) -> Graph:
-    """Return the part of a graph that a sink's rows come through."""
-    makers = {stream: stage for stage in graph.stages for stream in stage.produces}
-    operators = {stage.name: stage for stage in graph.operators}
-    needed: set[str] = set()
-    sources: set[str] = set()
-    waiting = [graph.sinks[sink].input]
-    while waiting:
-        stream = waiting.pop()
-        stage: Node | None = makers.get(stream) or operators.get(stream)
-        if stage is None:
-            sources.add(stream)
-        elif stage.name not in needed:
-            needed.add(stage.name)
-            waiting += stage.inputs
-            against = getattr(stage.gate, "against", None) if isinstance(stage, GateNode) else None
-            if isinstance(against, str):
-                waiting.append(against)
-    return replace(
-        graph,
-        sources={name: source for name, source in graph.sources.items() if name in sources},
-        stages=tuple(stage for stage in graph.stages if stage.name in needed),
-        sinks={sink: graph.sinks[sink]},
-        hooks=(),
-        hooks_elsewhere=True,
-        on_suspended=(),
-        promises={},
-        finishes=False,
-    )
 
 
 @dataclass

@@ -25,6 +25,7 @@ from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import Schedule
 from tidegate.history.promises import age_text
 from tidegate.pipeline.private import private_columns
+from tidegate.proposal.code_lines import changed_lines
 from tidegate.proposal.expiry import discard_expired, idle_seconds
 from tidegate.proposal.kept import LAST, find_report, keep_report, since
 from tidegate.proposal.markdown import to_markdown
@@ -109,6 +110,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME",
         help=f"also tell what has changed since this kept proposal, such as that of the last push ({LAST}: the newest)",
     )
+    parser.add_argument(
+        "--against",
+        metavar="VERSION",
+        help="also name the lines of the pipeline's parts that differ from this version of the code in git, such as "
+        "origin/main, and the tables that they lead to",
+    )
     parser.add_argument("--discard", metavar="NAME", help="remove a proposal that was kept, or left by a crash")
 
 
@@ -138,12 +145,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
     over = args.over or (None if args.origin is not None else OVER)
     earlier = find_report(target.ledger, args.compare_with) if args.compare_with is not None else None
     sample = _sample(args.sample, limits, coordinator)
+    lines = changed_lines(coordinator.graph, Path.cwd(), args.against) if args.against is not None else []
     chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
     _print_left_over(target, out)
     with lowest_priority():
         report, kept = _report(args, target, coordinator, chosen, sample, out)
     report = msgspec.structs.replace(
         report,
+        code=msgspec.structs.replace(report.code, lines=lines),
         broken_limits=broken_limits(report, limits),
         since=since(earlier, report) if earlier is not None else None,
     )

@@ -210,11 +210,17 @@ const figure = (value) => (value === null ? none : value.toLocaleString("en-US",
 const values = (row) =>
   Object.entries(row ?? {}).map(([name, value]) => h("div", {}, `${name} = ${value === null ? "null" : value}`));
 
-function code({ before, after, parts, operators, results }) {
+const span = ({ first, last }) => (first === last ? `line ${first}` : `lines ${first} to ${last}`);
+
+function code({ before, after, parts, operators, results, lines: changed = [] }) {
   const lines = [
     ...parts,
     ...Object.entries(operators).map(([name, what]) => `operator ${name} is declared differently: ${what.join(", ")}`),
     ...results,
+    ...changed.map(
+      (each) =>
+        `${each.part} changes in ${each.file}, ${span(each)}, on the way to ${each.tables.join(", ") || "nothing"}`,
+    ),
   ];
   return card(
     "Code",
