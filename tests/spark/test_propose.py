@@ -227,6 +227,9 @@ def test_what_was_proposed_is_swapped_in_after_the_merge(sales: Sales) -> None:
         1: 30.0, 2: 240.0, 3: 90.0, 4: 120.0, 6: 180.0, 7: 210.0, 8: 15.0,
     }  # fmt: skip
     assert sales.table("totals")["AT"]["total"] == 330.0
+    report = sales.proposes("--over 1")
+    assert (report["begins_after"], report["replayed"]) == (0, [1, 2, 3, 4]), "the swap has replaced what was at 3"
+    assert (report["stopped"], report["merge"]["action"]) == ("", "same")
     sales.sell([(9, "IT", 1.0)])
     sales.makes_checkpoint()
     assert sales.table("totals")["IT"]["total"] == 18.0

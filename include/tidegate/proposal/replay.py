@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from tidegate.execution.loop import Observer, Schedule
 from tidegate.history.query import view_of
 from tidegate.protocol.rules import BAD_DECLARATION
 from tidegate.protocol.verdicts import unanswered
-from tidegate.protocol.view import Entry
+from tidegate.protocol.view import Entry, rolled_back_by
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator, Outcome
@@ -78,6 +78,7 @@ def choose_range(ledger: Ledger, *, over: int | None, origin: str | None, end: s
         wanted = over or len(counting)
         below = counting[: max(len(counting) - wanted, 0)]
         start = below[-1] if below else 0 if reaches_beginning else counting[0]
+        start = _counting_start(ledger, counting, start, reaches_beginning=reaches_beginning)
     ids = tuple(id for id in counting if id > start)
     if not ids:
         raise Invalid(
@@ -87,6 +88,22 @@ def choose_range(ledger: Ledger, *, over: int | None, origin: str | None, end: s
             reason="NOTHING_TO_PROPOSE_ON",
         )
     return ReplayRange(start, ids)
+
+
+def _counting_start(ledger: Ledger, counting: Sequence[int], start: int, *, reaches_beginning: bool) -> int:
+    """Return where to begin instead, if a swap has replaced the results of `start`: at the first later checkpoint whose
+    results are there, else at the beginning."""
+    rollbacks = ledger.rollbacks()
+    if not start or rolled_back_by(start, rollbacks) is None:
+        return start
+    later = [id for id in counting[:-1] if id > start and rolled_back_by(id, rollbacks) is None]
+    return later[0] if later else 0 if reaches_beginning else start
+
+
+def _is_replaced(ledger: Ledger, id: int) -> bool:
+    """Return whether it is the last checkpoint with input, and a swap has replaced its results. They are then compared
+    as the swap has made them: those of the tables now."""
+    return rolled_back_by(id, ledger.rollbacks()) is not None and RecordedPlans(ledger, 0).counting()[-1].id == id
 
 
 def lost_manual_edits(ledger: Ledger, chosen: ReplayRange) -> list[str]:
@@ -134,7 +151,8 @@ def opened(
         sample=sample,
     )
     try:
-        line.backfill.until = choose_stop(line, str(chosen.ids[-1]))
+        if not _is_replaced(live.ledger, chosen.ids[-1]):
+            line.backfill.until = choose_stop(line, str(chosen.ids[-1]))
         yield line
     finally:
         if not keep:
