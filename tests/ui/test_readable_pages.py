@@ -277,7 +277,7 @@ def test_everybody_can_read_what_goes_wrong(
             keep(page, f"{theme}-{width}-state-{name}")
             if name in ("suspended", "held"):
                 page.goto(f"{served}/tidegate/pipelines")
-                page.has("to look at", "main")
+                page.has("attention", "main")
                 keep(page, f"{theme}-{width}-state-{name}-in-the-list")
             page.close()
     finally:

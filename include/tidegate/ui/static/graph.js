@@ -44,10 +44,14 @@ export async function graph({ dag, at, go }) {
           data.jobs.length > 1 &&
             data.jobs.map((job) => h("span", { class: "small nowrap" }, `${job} `, stateBadge(data.job_states[job]))),
           h("span", { class: "grow" }),
-          h("button", { id: "zoom-out", "aria-label": "smaller", onclick: to(1 / STEP) }, "−"),
-          h("button", { id: "zoom-in", "aria-label": "larger", onclick: to(STEP) }, "+"),
-          h("button", { id: "zoom-fit", onclick: () => go("graph", where({ zoom: "fit" })) }, "Fit"),
-          h("button", { id: "zoom-full", onclick: () => go("graph", where({ zoom: "1" })) }, "100 %"),
+          h(
+            "span",
+            { class: "zoom" },
+            h("button", { id: "zoom-out", "aria-label": "smaller", onclick: to(1 / STEP) }, "−"),
+            h("button", { id: "zoom-in", "aria-label": "larger", onclick: to(STEP) }, "+"),
+            h("button", { id: "zoom-fit", onclick: () => go("graph", where({ zoom: "fit" })) }, "Fit"),
+            h("button", { id: "zoom-full", onclick: () => go("graph", where({ zoom: "1" })) }, "100 %"),
+          ),
         ),
         h("div", { class: "card graph", tabindex: "0", role: "region", "aria-label": "graph" }, element),
         chosen

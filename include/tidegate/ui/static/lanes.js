@@ -89,6 +89,7 @@ function doing(note, now) {
     return known.length ? known.reduce((sum, value) => sum + value, 0) : null;
   };
   const share = note.tasks ? ` (${Math.floor((100 * note.tasks_done) / note.tasks)} %)` : "";
+  const stepsDone = Object.keys(note.step_seconds).length;
   const texts = [
     note.step
       ? `at "${note.step}" for ${seconds(note.current_step_seconds + Math.max(heard, 0))}`
@@ -97,7 +98,7 @@ function doing(note, now) {
     note.bytes_read ? `${bytes(note.bytes_read)} read` : null,
     total("rows") !== null && `${count(total("rows"))} rows in`,
     total("bytes") !== null && `${bytes(total("bytes"))} in`,
-    Object.keys(note.step_seconds).length > 0 && `${count(Object.keys(note.step_seconds).length)} steps done`,
+    stepsDone > 0 && `${count(stepsDone)} ${stepsDone === 1 ? "step" : "steps"} done`,
   ];
   return h(
     "p",

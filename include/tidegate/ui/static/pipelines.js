@@ -65,7 +65,7 @@ export function pipelines(data, { query, go }) {
       h(
         "span",
         { class: "quiet" },
-        `${count(data.total)} in all, ${count(troubled)} to look at`,
+        `${count(data.total)} in all, ${count(troubled)} ${troubled === 1 ? "needs" : "need"} attention`,
         !data.complete && "; still being read",
       ),
     ),

@@ -42,7 +42,8 @@ function drawn(data, name) {
   const points = data[name]
     .map((value, place) => ({ place, value, id: data.id[place] }))
     .filter(({ value }) => value !== null);
-  const top = Math.max(...points.map(({ value }) => value), 0) || 1;
+  const highest = Math.max(...points.map(({ value }) => value), 0);
+  const top = highest || 1;
   const x = (place) => LEFT + ((WIDTH - LEFT - 8) * place) / Math.max(data.id.length - 1, 1);
   const y = (value) => 8 + (HEIGHT - BOTTOM - 8) * (1 - Math.max(value, 0) / top);
   const line = points
@@ -66,7 +67,10 @@ function drawn(data, name) {
         s("title", {}, `#${id}: ${show(value)}, ${time(data.planned[place])}`),
       ),
     );
-  const ticks = [0, top / 2, top].map((value) => [
+  // A label that is rounded would stand at the wrong height: of 3 queries, the half is not 2.
+  const halves = points.every(({ value }) => Number.isInteger(value)) && top < 10 && top % 2 ? [] : [top / 2];
+  const labelled = highest ? [0, ...halves, top] : [0];
+  const ticks = labelled.map((value) => [
     s("line", { class: "axis", x1: LEFT, x2: WIDTH - 8, y1: y(value), y2: y(value) }),
     s("text", { x: LEFT - 6, y: y(value) + 3, "text-anchor": "end" }, show(value)),
   ]);

@@ -55,7 +55,7 @@ function walk(event) {
   bar.focus();
 }
 
-// An age that goes on by itself. seconds: at this moment.
+// An age that keeps counting. seconds: at this moment.
 export function age(ageSeconds) {
   const since = Date.now() - ageSeconds * 1000;
   return h("span", { class: "age", "data-since": Math.round(since) }, ageOf(ageSeconds));
