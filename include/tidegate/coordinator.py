@@ -194,7 +194,7 @@ class Coordinator(PipelineContext):
     def _request_checkpoint(
         self, view: View, run: str, give_up: AbandonCheck, requested: rules.WantedInterval | None
     ) -> rules.Triggering:
-        intervals.refuse_other_kind(self.graph, view)
+        intervals.refuse_changed_kind(self.graph, view)
         reasons = self._find_abortable(view, run, give_up)
         indexed = intervals.with_index(requested, self.ledger)
         return rules.on_trigger(view, run, self.settings.max_concurrent_checkpoints, reasons, indexed)
@@ -376,7 +376,7 @@ class Coordinator(PipelineContext):
         removed = final_cleanup.delete_cancelled(self)
         if removed is not None:
             return removed
-        savepoint.keep_periodically(self)  # first, so that retention spares the savepoint
+        savepoint.create_periodic_savepoint(self)  # first, so that retention spares the savepoint
         retired = retention.retire_old(self)
         if retired:
             source_notices.release_unneeded(self)

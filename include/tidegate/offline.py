@@ -25,8 +25,8 @@ from tidegate.delta.dataset import dataset
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.refusals import (
-    checkpoint_not_there,
     how_to_make_one,
+    no_checkpoint_error,
     no_such_sink,
     no_such_state,
     without_versions,
@@ -197,7 +197,7 @@ def _published(ledger: Ledger, id: int | None) -> Published:
         raise Rejected(f"pipeline {name!r} has published nothing yet", help=how_to_make_one(ledger))
     entry = ledger.entry(id)
     if entry is None:
-        raise checkpoint_not_there(ledger, id)
+        raise no_checkpoint_error(ledger, id)
     published = ledger.published(id)
     if published is not None:
         return published

@@ -17,7 +17,7 @@ from typing import Any, Final
 from tidegate.errors import Invalid
 from tidegate.records.place import is_url, store_of
 
-__all__ = ["Refusal", "bucket_client", "delete_objects", "open_client", "pause_between_looks", "refusal_of"]
+__all__ = ["Refusal", "bucket_client", "delete_objects", "open_client", "polling_pause", "refusal_of"]
 
 _OF_CLIENTS: Final = frozenset(
     {
@@ -122,7 +122,7 @@ def delete_objects(client: Any, paths: Sequence[str]) -> None:
             client.delete(path)
 
 
-def pause_between_looks(url: str, waited_s: float, least_s: float) -> float:
+def polling_pause(url: str, waited_s: float, least_s: float) -> float:
     """Return how long to wait before reading a ledger again, after waiting `waited_s` for another process.
 
     In an object store each read costs several requests, and some processes wait for hours. So the pause grows to a

@@ -54,7 +54,7 @@ def test_workers_name_partitions_as_spark_does(cluster: Failing) -> None:
     assert work_on_store(spark, store)
     told = {
         "workers": write_files(rows, schema, store, "workers", by),
-        "spark": writing._write_by_spark(rows, schema, store.full("spark"), by, None),
+        "spark": writing._write_with_spark(rows, schema, store.full("spark"), by, None),
     }
     assert isinstance(told["workers"], dict)
     found: dict[str, Counter[Any]] = {}

@@ -16,7 +16,7 @@ from tests.kit.sampling import in_turn
 from tidegate import seams
 from tidegate.connectors.sink import Head, Publication
 from tidegate.errors import Invalid, Rejected, TidegateError
-from tidegate.execution.by_hand.diverting import find_refusal, look_at
+from tidegate.execution.by_hand.diverting import find_refusal, preview_divert
 from tidegate.sinks import DeltaAppend, DeltaUpsert, IcebergAppend, KafkaTopic, PostgresAppend
 
 pytestmark = in_turn(seconds=60)
@@ -74,7 +74,7 @@ def test_a_person_diverts_the_row_that_the_target_refuses_and_the_rest_is_publis
         shop.trigger("two")
     refusal = shop.refusal()
     assert (refusal.waiting, refusal.last, refusal.error.reason) == ((1,), None, "DATABASE_REFUSES")
-    found = look_at(shop.coordinator(), shop.spark, refusal, "n = 3")
+    found = preview_divert(shop.coordinator(), shop.spark, refusal, "n = 3")
     assert (found.by_checkpoint, [row["code"] for row in found.shown]) == ({1: 1}, ["c3"])
     assert numbers_in(postgres) == [], "a look changes nothing"
 
@@ -308,7 +308,7 @@ def test_what_cannot_be_diverted_is_told_before_anything_is_done(shop, postgres)
     }
     for condition, said in wrong.items():
         with pytest.raises(Invalid, match=f"cannot be chosen by .*{said}"):
-            look_at(shop.coordinator(), shop.spark, refusal, condition)
+            preview_divert(shop.coordinator(), shop.spark, refusal, condition)
     with pytest.raises(Rejected, match="0 waiting rows match 'n = 99'"):
         shop.divert("n = 99")
     with pytest.raises(Rejected, match="1 waiting rows match") as changed:

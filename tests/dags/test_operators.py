@@ -379,7 +379,7 @@ task.END_S = 0.1
 over = threading.Event()
 
 def told_to_end(*_):
-    task.kill_unless_done(over)
+    task.kill_unless_finished(over)
     raise task.Cancelled
 
 class Finalized:

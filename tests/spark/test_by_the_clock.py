@@ -115,9 +115,9 @@ def test_a_source_that_is_too_far_ahead_is_not_read_while_the_others_have_input(
         with seams.installed(seams.Seams(now=lambda minute=minute: BEGIN + minute * MINUTE)):
             plan = play.coordinator().ledger.entry(play.checkpoint()).plan
         read.append([name for name, part in plan.sources.items() if not part.empty])
-        waits += [name for name, part in plan.sources.items() if part.stands_still]
+        waits += [name for name, part in plan.sources.items() if part.does_not_move]
         assert [part.is_exhausted for part in plan.sources.values()] == [minute > 180, minute > 120]
-        if plan.sources["rows"].stands_still:
+        if plan.sources["rows"].does_not_move:
             assert plan.sources["rows"].summary == "waits for 'late', which is at 2026-01-01 01:00:00 UTC"
     assert read == [["rows", "late"], ["rows", "late"], ["late"], ["rows"], []]
     assert waits == ["rows"]

@@ -13,7 +13,7 @@ from tests.kit.world import World
 from tests.spark.mended_shop import OneSession, never
 from tidegate import Pipeline
 from tidegate.backfill import begin, replay, swap
-from tidegate.checkpoint.approvals import answer, hold_text
+from tidegate.checkpoint.approvals import answer, approval_text
 from tidegate.coordinator import Outcome
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.sinks import DeltaAppend
@@ -81,7 +81,7 @@ def test_a_new_column_waits_for_a_person_once_and_is_a_column_from_then_on(order
     assert orders.rules(second) == {"new_columns": "n bigint in 1 record, vip boolean in 2 records"}
     entry = orders.ledger.entry(second)
     assert entry is not None
-    assert f"Gate {GATE} holds it because of new_columns: n bigint in 1 record" in hold_text(entry)
+    assert f"Gate {GATE} holds it because of new_columns: n bigint in 1 record" in approval_text(entry)
     assert orders.orders() == {1: {}}, "nothing is published before the answer"
 
     assert orders.answered(second, approve=True).state == "completed"

@@ -140,13 +140,13 @@ def pages(by: list[str], functions: Mapping[str, str]) -> Callable[[Pipeline], N
 def arrives(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """How much arrives, as tidegate sees it: Spark reduces what is much before workers get it."""
     reductions: list[int] = []
-    reduced = new_values.reduce_by_value
+    reduced = new_values.reduce_values
 
     def counting(*told: Any) -> Any:
         reductions.append(1)
         return reduced(*told)
 
-    monkeypatch.setattr(new_values, "reduce_by_value", counting)
+    monkeypatch.setattr(new_values, "reduce_values", counting)
     if request.param == "much":
         monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
         monkeypatch.setattr(pre_aggregation, "UNREDUCED", 0)
@@ -239,13 +239,13 @@ def test_rows_are_reduced_again_after_a_while_where_that_has_not_made_them_fewer
     """Each checkpoint has ten rows of one city: first of ten visitors, later of one. 5 has no rows, 8 is small, and 10
     has a single row, which says nothing."""
     told: dict[str, list[int]] = {"bigint": [], "string": []}
-    reduced, is_small = new_values.reduce_by_value, run_job_module.is_small
+    reduced, is_small = new_values.reduce_values, run_job_module.is_small
 
     def telling(batch: Any, *others: Any) -> Any:
         told[batch.schema["_value0"].dataType.simpleString()].append(number)
         return reduced(batch, *others)
 
-    monkeypatch.setattr(new_values, "reduce_by_value", telling)
+    monkeypatch.setattr(new_values, "reduce_values", telling)
     monkeypatch.setattr(pre_aggregation, "WORTH_REDUCING", 10)
     monkeypatch.setattr(pre_aggregation, "UNREDUCED", 3)
     functions = {"visitors": "count(distinct visitor)", "cities": "count(distinct city)"}

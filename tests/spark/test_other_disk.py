@@ -165,8 +165,10 @@ def test_the_same_disk_is_asked_about_once_and_leaves_nothing_behind(
     tmp_path: Path, connect_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    ask = same_disk._check_at_once
-    monkeypatch.setattr(same_disk, "_check_at_once", lambda s, places: (asked.append(len(places)), ask(s, places))[1])
+    ask = same_disk._check_in_one_query
+    monkeypatch.setattr(
+        same_disk, "_check_in_one_query", lambda s, places: (asked.append(len(places)), ask(s, places))[1]
+    )
     play = SmallPipeline(tmp_path, connect_spark, state)
     play.play([ROWS, ROWS])
     assert asked == [3], "the ledger's folder, the state's and the table's, at once"
@@ -180,11 +182,11 @@ def test_a_cluster_is_asked_by_its_tasks(tmp_path: Path, spark: Any, monkeypatch
     monkeypatch.setattr(same_disk, "on_one_machine", lambda _: False)
     monkeypatch.setattr(prestaged, "on_one_machine", lambda _: False)
     whole, half = Location(str(tmp_path / "whole")), Location(str(tmp_path / "half"))
-    same_disk.refuse_other_disks(spark, [whole])
+    same_disk.refuse_unshared_disks(spark, [whole])
     below = same_disk.rows_below
     monkeypatch.setattr(same_disk, "rows_below", lambda *a: below(*a) // 2)
     with pytest.raises(Invalid, match=r"of 32 rows that Spark's tasks wrote there, this process sees 16") as found:
-        same_disk.refuse_other_disks(spark, [whole, half])
+        same_disk.refuse_unshared_disks(spark, [whole, half])
     assert found.value.reason == "OTHER_DISK"
     assert list(tmp_path.iterdir()) == []
 
@@ -310,7 +312,7 @@ for _ in range(4):
     play.feed(ROWS)
 for asks in (True, False):
     if not asks:  # as if the worker had come later
-        run_job.refuse_other_disks = lambda *_: None
+        run_job.refuse_unshared_disks = lambda *_: None
     try:
         play.checkpoint()
     except TidegateError as error:

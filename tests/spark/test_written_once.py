@@ -120,7 +120,7 @@ def test_spark_writes_nothing_that_workers_have_written(
         no_links.setattr(writing, "_linked", lambda *_: False)
         wanted = by_spark(spark, told(tmp_path / "spark", spark, build))
     asked = []
-    monkeypatch.setattr(writing, "_write_by_spark", lambda *told: asked.append(told))
+    monkeypatch.setattr(writing, "_write_with_spark", lambda *told: asked.append(told))
     play = told(tmp_path / "linked", spark, build)
     assert by_spark(spark, play) == wanted
     assert len(wanted) >= 5
@@ -139,8 +139,8 @@ def test_results_are_written_by_workers_and_are_what_spark_computes(
         for module in (aggregate, closing):
             no_results.setattr(module, "project_in_workers", lambda *_: None)
         wanted = by_spark(spark, told(tmp_path / "spark", spark, build))
-    written, write = [], writing._write_by_spark
-    monkeypatch.setattr(writing, "_write_by_spark", lambda *told: (written.append(told), write(*told))[1])
+    written, write = [], writing._write_with_spark
+    monkeypatch.setattr(writing, "_write_with_spark", lambda *told: (written.append(told), write(*told))[1])
     play = told(tmp_path / "workers", spark, build)
     assert by_spark(spark, play) == wanted
     assert len(wanted) >= 4
@@ -191,8 +191,8 @@ def test_where_files_are_to_be_otherwise_spark_writes(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     codec = "spark.sql.parquet.compression.codec"
-    written, write = [], writing._write_by_spark
-    monkeypatch.setattr(writing, "_write_by_spark", lambda *told: (written.append(told), write(*told))[1])
+    written, write = [], writing._write_with_spark
+    monkeypatch.setattr(writing, "_write_with_spark", lambda *told: (written.append(told), write(*told))[1])
     if asked == "another compression":
         spark.conf.set(codec, "zstd")
     else:

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.delta.files.access import _bucket, unavailable
 from tidegate.errors import Invalid
-from tidegate.stores import bucket_client, delete_objects, open_client, pause_between_looks
+from tidegate.stores import bucket_client, delete_objects, open_client, polling_pause
 
 LOGIN = {"aws_access_key_id": "me", "aws_secret_access_key": "canary", "aws_region": "r"}
 
@@ -77,11 +77,11 @@ def test_an_address_without_tls_is_refused_unless_that_is_allowed(monkeypatch: p
 def test_who_waits_long_looks_into_a_bucket_less_often_and_on_a_disk_as_before() -> None:
     waited = [0.0]
     while waited[-1] < 3600:
-        waited.append(waited[-1] + pause_between_looks("s3://shop/ledger", waited[-1], 0.5))
+        waited.append(waited[-1] + polling_pause("s3://shop/ledger", waited[-1], 0.5))
     late = max(after - before - before / 5 for before, after in itertools.pairwise(waited))
     assert late <= 0.5, "a fifth of what it took"
     assert len(waited) < 3600 / 4.5, "and not twice a second"
-    assert pause_between_looks("/disk/ledger", 3600.0, 0.5) == 0.5
+    assert polling_pause("/disk/ledger", 3600.0, 0.5) == 0.5
 
 
 class Client:

@@ -45,7 +45,7 @@ class InPlaceRelease:
 
 def in_place(ledger: Ledger, quarantine: QuarantinedRows, request: Request) -> InPlaceRelease:
     """Return how many waiting rows of a request a backfill could release in place, and where it has to begin."""
-    held = _count_rows_held_by_checkpoint(quarantine, request)
+    held = _count_rows_per_checkpoint(quarantine, request)
     plans = RecordedPlans(ledger, 0)
     missing, retained = plans.missing(), {plan.id for plan in plans.counting()}
     reachable: list[int] = []
@@ -85,7 +85,7 @@ def outlook_in_place(recorded: RecordedPlans, graph: Graph, place: Place) -> Ite
         if quarantine is None:
             continue
         for request in requests:
-            held = _count_rows_held_by_checkpoint(quarantine, request)
+            held = _count_rows_per_checkpoint(quarantine, request)
             rows = sum(count for checkpoint, count in held.items() if checkpoint in replayed)
             if not rows:
                 continue
@@ -96,7 +96,7 @@ def outlook_in_place(recorded: RecordedPlans, graph: Graph, place: Place) -> Ite
             yield text
 
 
-def _count_rows_held_by_checkpoint(quarantine: QuarantinedRows, request: Request) -> Counter[int]:
+def _count_rows_per_checkpoint(quarantine: QuarantinedRows, request: Request) -> Counter[int]:
     """Return how many rows of a request wait, by the checkpoint that quarantined them."""
     held: Counter[int] = Counter()
     for batch in quarantine.chosen(request, [q.CHECKPOINT]):

@@ -28,12 +28,12 @@ def replay(line: OpenBackfill, sessions: SessionSource, schedule: Schedule, obse
     """
     outcomes: list[Outcome] = []
     with reporting_discarded(line.live.ledger, line.name):
-        _refuse_other_code(line)
+        _refuse_unreviewed_code(line)
         _replay(line, sessions, schedule, observer, outcomes)
     return outcomes
 
 
-def _refuse_other_code(line: OpenBackfill) -> None:
+def _refuse_unreviewed_code(line: OpenBackfill) -> None:
     other_code = line.other_code()
     if other_code is not None:
         raise Rejected(

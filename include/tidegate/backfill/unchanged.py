@@ -90,7 +90,7 @@ def may_differ(live: PipelineContext, recorded: RecordedPlans, cuts: Cuts) -> It
             "them"
         )
     if cuts == "own":
-        yield from _requests_that_own_cuts_leave(live, recorded)
+        yield from _requests_outside_new_cuts(live, recorded)
     yield from _sums_of_floats(live)
 
 
@@ -98,7 +98,7 @@ def _releases_rows(plan: Plan) -> bool:
     return any(name.startswith(QUARANTINE) and not part.empty for name, part in plan.sources.items())
 
 
-def _requests_that_own_cuts_leave(live: PipelineContext, recorded: RecordedPlans) -> Iterator[str]:
+def _requests_outside_new_cuts(live: PipelineContext, recorded: RecordedPlans) -> Iterator[str]:
     for gated in live.graph.gates:
         if not gated.quarantine:
             continue

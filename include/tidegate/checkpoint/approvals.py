@@ -24,11 +24,11 @@ __all__ = [
     "answer",
     "answer_overdue",
     "answerable",
+    "approval_text",
     "awaits_person",
     "can_quarantine",
     "carry",
     "deadline",
-    "hold_text",
     "pending_approvals_text",
     "sync_answers",
 ]
@@ -195,7 +195,7 @@ def pending_approvals_text(view: View, ids: Iterable[int], command: Callable[[in
     return "; ".join(texts)
 
 
-def hold_text(entry: Entry) -> str:
+def approval_text(entry: Entry) -> str:
     """Describe the rules that hold an entry, and what happens at the time limit."""
     texts = []
     for holding in unanswered(entry):

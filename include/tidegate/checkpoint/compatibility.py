@@ -24,9 +24,9 @@ from tidegate.ledger.object_store import ObjectStore
 from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.retractions.deletes import SINCE, RememberedDeletes
 from tidegate.operators.retractions.key import IMPLIED
-from tidegate.pipeline.graph.event_time import column_of, lag_by_source
+from tidegate.pipeline.graph.event_time import column_of, event_time_origins
 from tidegate.pipeline.graph.graph import Graph, StageNode
-from tidegate.pipeline.graph.meaning import refuse_other_meanings, refuse_unshown, refuse_untold, same_meaning
+from tidegate.pipeline.graph.meaning import refuse_misread_states, refuse_unshown, refuse_untold, same_meaning
 from tidegate.pipeline.selection import outputs_of
 from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import ranges_after
@@ -88,8 +88,8 @@ def refusals(
     yield from _lost_states(graph, config, base, memory)
     yield from _lost_gates(graph, config, base)
     yield from _lost_hooks(graph, config, base)
-    yield from _refuse_other_groups(graph, config, base)
-    yield from _raised(lambda: refuse_other_meanings(graph, memory, base.id))
+    yield from _refuse_changed_group_count(graph, config, base)
+    yield from _raised(lambda: refuse_misread_states(graph, memory, base.id))
     with_state = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
     started = with_state
     if not base.open:
@@ -122,7 +122,7 @@ def refuse(errors: Sequence[Invalid], id: int) -> None:
 def check(pipeline: PipelineContext, base: Entry, changes: Sequence[SourceChange] = ()) -> list[TidegateError]:
     """Return all problems, including those that a trigger or a publisher finds before or after planning."""
     graph, config = pipeline.graph, pipeline.settings.record()
-    errors: list[TidegateError] = list(_refuse_other_kind(graph, base))
+    errors: list[TidegateError] = list(_refuse_changed_kind(graph, base))
     errors += refusals(graph, pipeline.ledger, config, base, changes)
     return [*errors, *check_alone(pipeline), *find_moved_tables(pipeline, base), *_pending_for_removed(pipeline, base)]
 
@@ -166,7 +166,7 @@ def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -
 
 def growing(graph: Graph) -> list[str]:
     """Return warnings about operators whose state grows as long as new keys or rows arrive, with advice."""
-    reasons_to_keep = _reasons_to_keep_state(graph)
+    reasons_to_keep = _reasons_against_expiry(graph)
     warnings = []
     for stage in graph.operators:
         growth = stage.spec.growth
@@ -191,7 +191,7 @@ def growing(graph: Graph) -> list[str]:
     return warnings
 
 
-def _reasons_to_keep_state(graph: Graph) -> dict[str, str]:
+def _reasons_against_expiry(graph: Graph) -> dict[str, str]:
     """Return, by uid, why an operator's state must not expire: other parts of the graph rely on it."""
     reasons = {}
     for stage in graph.operators:
@@ -208,7 +208,7 @@ def _reasons_to_keep_state(graph: Graph) -> dict[str, str]:
 
 def unordered(graph: Graph) -> list[str]:
     """Return warnings about operators that keep the first row of each key without an order that defines it."""
-    by_stream = lag_by_source(graph.sources, graph.stages)
+    by_stream = event_time_origins(graph.sources, graph.stages)
     producers = {}
     for stage in graph.stages:
         producers.update(dict.fromkeys(stage.produces, stage))
@@ -461,7 +461,7 @@ def may_lose(config: Json) -> bool:
     return bool(config.get("allow_non_restored_state", False))
 
 
-def _refuse_other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
+def _refuse_changed_group_count(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     """Refuse if keys would be hashed into another number of groups than when their state began."""
     before = base.plan.config.get("max_parallelism", DEFAULT_GROUPS)
     now = config.get("max_parallelism", DEFAULT_GROUPS)
@@ -557,7 +557,7 @@ def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
         for part in unread:
             for stream in part.channels:
                 producers[stream] = part.job
-        channels = graph.channels_by_job.get(job, {})
+        channels = graph.channels_of_jobs.get(job, {})
         changed = sorted(stream for stream, producer in producers.items() if channels.get(stream) != producer)
         if changed:
             yield Invalid(
@@ -570,10 +570,10 @@ def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
             )
 
 
-def _refuse_other_kind(graph: Graph, base: Entry) -> Iterator[Invalid]:
-    from tidegate.checkpoint.intervals import refuse_other_kind
+def _refuse_changed_kind(graph: Graph, base: Entry) -> Iterator[Invalid]:
+    from tidegate.checkpoint.intervals import refuse_changed_kind
 
-    yield from _raised(lambda: refuse_other_kind(graph, View((base,))))
+    yield from _raised(lambda: refuse_changed_kind(graph, View((base,))))
 
 
 def _check_target(pipeline: PipelineContext, name: str) -> None:

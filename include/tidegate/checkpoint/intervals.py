@@ -23,7 +23,7 @@ __all__ = [
     "covered",
     "misfit",
     "refuse_archived",
-    "refuse_other_kind",
+    "refuse_changed_kind",
     "requested_interval",
     "with_index",
 ]
@@ -92,7 +92,7 @@ def with_index(wanted: rules.WantedInterval | None, ledger: Ledger) -> rules.Wan
     return replace(wanted, indexed=frozenset(ledger.intervals_at(wanted.interval)))
 
 
-def refuse_other_kind(graph: Graph, view: View) -> None:
+def refuse_changed_kind(graph: Graph, view: View) -> None:
     """Refuse to continue an interval pipeline as a continuous one, or the other way round."""
     last = next((entry for entry in reversed(view.entries) if not entry.aborted), None)
     if last is None or last.plan.by_interval == graph.by_interval:

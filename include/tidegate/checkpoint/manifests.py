@@ -56,7 +56,7 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
         jobs=jobs,
         tables=tables,
         in_flight=in_flight,
-        let_go=_keep_unpassed_jobs(before, jobs),
+        let_go=_without_passed_jobs(before, jobs),
     )
     if flaw := next(manifest_flaws(manifest, entry), None):
         raise Corrupt(
@@ -86,7 +86,7 @@ def _lineage(entry: Entry, base: Entry | None, below: Sequence[Entry]) -> list[E
     return [entry, base, *below]
 
 
-def _keep_unpassed_jobs(before: Manifest | None, jobs: Mapping[str, Handle]) -> dict[str, int]:
+def _without_passed_jobs(before: Manifest | None, jobs: Mapping[str, Handle]) -> dict[str, int]:
     """Return the base's `let_go`, without the jobs that have passed their entry since."""
     if before is None:
         return {}

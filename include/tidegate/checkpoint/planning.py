@@ -39,7 +39,7 @@ from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.event_time import sources_too_far_ahead
+from tidegate.pipeline.graph.event_time import sources_to_pause
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
 from tidegate.pipeline.graph.meaning import sources_under_new_names
 from tidegate.pipeline.graph.nodes import GateNode
@@ -170,7 +170,8 @@ class Plans:
             by_hand=special.by_hand,
             divert=special.divert,
             quarantine_all=suspension.is_quarantining_all(view) or (repeats is not None and repeats.quarantine_all),
-            quarantine_held=suspension.is_quarantining_held(view) or (repeats is not None and repeats.quarantine_held),
+            quarantine_held=suspension.quarantines_pending_verdict(view)
+            or (repeats is not None and repeats.quarantine_held),
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             source_changes=list(changes),
@@ -178,7 +179,7 @@ class Plans:
             hooks=hooks,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
-            takes=dict(self.graph.channels_by_job),
+            takes=dict(self.graph.channels_of_jobs),
             overtaking=None if waits_for_all else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
             notifies=[hook.name for hook in self.graph.hooks if hook.is_notified],
@@ -291,12 +292,12 @@ class Plans:
             schema = _add_known_columns(sourcing, found, self.pipeline.schema_known_beforehand(name))
             sources[name] = self._range(sourcing, start, interval, paces[name], schema)
             if sourcing.bounded and not sources[name].empty:
-                ended = _last_exhausted_by(view, base, name)
+                ended = _last_exhausting_checkpoint(view, base, name)
                 if ended is not None:
                     raise _bounded_source_grew(name, sources[name], ended)
         with_input = [name for name, part in sources.items() if not part.empty]
         reached = _event_times(view, base, self.graph.sources, changes)
-        for name, slowest in sources_too_far_ahead(self.graph.sources, reached, with_input).items():
+        for name, slowest in sources_to_pause(self.graph.sources, reached, with_input).items():
             summary = f"waits for {slowest!r}, which is at {reached[slowest]:%Y-%m-%d %H:%M:%S} UTC"
             sources[name] = msgspec.structs.replace(_standing(sources[name].kind, starts.get(name)), summary=summary)
         return sources
@@ -462,7 +463,7 @@ def _add_known_columns(
     return evolved_schema(parse_ddl(sourcing.source.declared_schema), sourcing.source.schema_policy, schema, ())
 
 
-def _last_exhausted_by(view: View, base: Entry | None, name: str) -> int | None:
+def _last_exhausting_checkpoint(view: View, base: Entry | None, name: str) -> int | None:
     """Return the last checkpoint that asked the source for input, if the source was at its end then. Otherwise None."""
     while base is not None:
         part = base.plan.sources.get(name)

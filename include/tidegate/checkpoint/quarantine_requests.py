@@ -34,7 +34,7 @@ __all__ = [
     "ask",
     "checkpoint_before",
     "expected_effect",
-    "last_taken_request",
+    "last_planned_request",
     "late_limits",
     "pending_requests",
     "plan_requests",
@@ -113,7 +113,7 @@ def _refuse_withdrawal(ledger: Ledger, request: Request, existing: list[Request]
     in_place = {earlier.number for earlier in existing if earlier.in_place}
     if request.withdraws in in_place:
         _refuse_while_in_line(ledger, request)
-    elif request.withdraws <= last_taken_request(ledger.view(), request.gate):
+    elif request.withdraws <= last_planned_request(ledger.view(), request.gate):
         raise Rejected(
             f"request {request.withdraws} of gate {request.gate!r} is taken up by a checkpoint",
             expected="one that waits for the next checkpoint",
@@ -143,7 +143,7 @@ def requests_in_place(ledger: Ledger, gate: str) -> list[Request]:
 
 def pending_requests(ledger: Ledger, view: View, gate: str) -> list[Request]:
     """Return the requests that the next plan takes up, without withdrawn ones."""
-    return _for_next_plan(ledger.requests(gate, after=last_taken_request(view, gate)))
+    return _for_next_plan(ledger.requests(gate, after=last_planned_request(view, gate)))
 
 
 def _for_next_plan(new: Sequence[Request]) -> list[Request]:
@@ -205,7 +205,7 @@ def checkpoint_before(ledger: Ledger, id: int) -> int:
     return 0
 
 
-def last_taken_request(view: View, gate: str) -> int:
+def last_planned_request(view: View, gate: str) -> int:
     """Return the last request of the gate that a plan has taken up, aborted plans excluded, or 0."""
     last = next((entry for entry in reversed(view.entries) if not entry.aborted), None)
     part = last.plan.sources.get(quarantine_name(gate)) if last is not None else None

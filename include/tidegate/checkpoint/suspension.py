@@ -34,7 +34,7 @@ __all__ = [
     "in_progress",
     "inherited_suspension",
     "is_quarantining_all",
-    "is_quarantining_held",
+    "quarantines_pending_verdict",
     "refuse_after_final_cancel",
     "refuse_suspended",
     "suspended",
@@ -171,7 +171,7 @@ def is_quarantining_all(view: View) -> bool:
     return False
 
 
-def is_quarantining_held(view: View) -> bool:
+def quarantines_pending_verdict(view: View) -> bool:
     """Return whether the next checkpoint quarantines the rows that break a rule for which a gate would hold it.
 
     True if a person answered so, and no later plan that may still count has done it. A rejection at the same time or

@@ -17,7 +17,7 @@ from types import ModuleType
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import Ledger, open_ledger
-from tidegate.ledger.refusals import checkpoint_not_there
+from tidegate.ledger.refusals import no_checkpoint_error
 from tidegate.ledger.store import LocalStore, Store
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.graph.graph import Graph
@@ -171,7 +171,7 @@ def entry_of(ledger: Ledger, id: int) -> Entry:
     entry = ledger.entry(id)
     if entry is not None:
         return entry
-    raise checkpoint_not_there(ledger, id)
+    raise no_checkpoint_error(ledger, id)
 
 
 def override(text: str) -> tuple[str, str]:

@@ -195,7 +195,7 @@ def _comparison(node: Any, types: Mapping[str, str]) -> _Value:
     if listed is not None:
         return _membership(node, left, listed, types)
     right = _translate(node.expression, types)
-    _refuse_other_meaning(left, right, equality=isinstance(node, exp.EQ | exp.NEQ))
+    _refuse_different_comparison(left, right, equality=isinstance(node, exp.EQ | exp.NEQ))
     return _Value(f"({left.sql} {_sign(node)} {right.sql})", "flag")
 
 
@@ -224,12 +224,12 @@ def _membership(node: Any, left: _Value, listed: tuple[bool, Any], types: Mappin
         raise _Untranslatable
     translated_values = [_translate(value, types) for value in values.expressions]
     for value in translated_values:
-        _refuse_other_meaning(left, value, equality=True)
+        _refuse_different_comparison(left, value, equality=True)
     word = "IN" if is_in else "NOT IN"
     return _Value(f"({left.sql} {word} ({', '.join(value.sql for value in translated_values)}))", "flag")
 
 
-def _refuse_other_meaning(left: _Value, right: _Value, *, equality: bool) -> None:
+def _refuse_different_comparison(left: _Value, right: _Value, *, equality: bool) -> None:
     """Raise unless both databases compare these values in the same way."""
     if left.kind != right.kind or (left.kind == "text" and not equality):
         raise _Untranslatable

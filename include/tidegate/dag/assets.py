@@ -19,7 +19,7 @@ from tidegate.records.place import Place
 __all__ = [
     "AssetEvents",
     "asset",
-    "asset_by_uri",
+    "find_asset",
     "inlets_of",
     "outlets_of",
     "shared_address_of",
@@ -56,13 +56,13 @@ def shared_address_of(node: SourceNode | SinkNode, place: Place) -> str | None:
 def shared_uri_of(node: SourceNode | SinkNode, place: Place) -> str | None:
     """Return the same address as Airflow normalizes it for an asset, or None if it cannot have such an asset."""
     address = shared_address_of(node, place)
-    shared_asset = asset_by_uri(address) if address is not None else None
+    shared_asset = find_asset(address) if address is not None else None
     if shared_asset is not None:
         return shared_asset.uri
     return None
 
 
-def asset_by_uri(uri: str) -> Asset | None:
+def find_asset(uri: str) -> Asset | None:
     """Return the asset that other DAGs can refer to by this address alone, or None if Airflow cannot have one."""
     if "?" in uri or "#" in uri:  # Airflow cuts these off, so it would be another place's asset
         return None
@@ -88,7 +88,7 @@ def _shared_assets(nodes: Iterable[SourceNode | SinkNode], place: Place) -> list
     assets: dict[str, Asset] = {}
     for node in nodes:
         uri = shared_uri_of(node, place)
-        shared_asset = asset_by_uri(uri) if uri is not None else None
+        shared_asset = find_asset(uri) if uri is not None else None
         if uri is not None and shared_asset is not None:
             assets[uri] = shared_asset
     return list(assets.values())

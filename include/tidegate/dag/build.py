@@ -24,7 +24,7 @@ from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, Jo
 from tidegate.dag.timetable import EPOCH_START, Every
 from tidegate.dag.watching import input_asset
 from tidegate.errors import Invalid
-from tidegate.execution.opening import refuse_by_interval
+from tidegate.execution.opening import refuse_interval_pipeline
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph.graph import Graph
@@ -122,7 +122,7 @@ def _schedule(pipeline: Pipeline, graph: Graph, settings: Settings, folder: str,
     refuse_short_promises(graph, settings)
     if not settings.by_event:
         return Every(settings.interval or 0.0, settings.initial_delay)
-    refuse_by_interval(graph)
+    refuse_interval_pipeline(graph)
     return [input_asset(pipeline, graph, settings, folder, file)]
 
 

@@ -13,7 +13,7 @@ from tidegate.dag.lineage.provider import send_postponed_start
 from tidegate.dag.names import CONF_BACKFILL, POOL
 from tidegate.records.names import backfill_dag
 
-__all__ = ["SchedulerListener", "TaskListener", "tell_fractions_of_seconds"]
+__all__ = ["SchedulerListener", "TaskListener", "use_exact_now_in_sqlite"]
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class SchedulerListener:
         """
         if type(component).__module__ != "airflow.jobs.job":
             return
-        tell_fractions_of_seconds()
+        use_exact_now_in_sqlite()
         try:
             _make_pool()
         except Exception as error:
@@ -70,7 +70,7 @@ def _ended(task_instance: Any) -> None:
         log.warning("OpenLineage's event of the task's start could not be sent: %r", error)
 
 
-def tell_fractions_of_seconds() -> None:
+def use_exact_now_in_sqlite() -> None:
     """Make SQL's now() exact with SQLite. It has no effect with other databases.
 
     The scheduler starts runs that were due before now(). SQLite's CURRENT_TIMESTAMP has whole seconds, so that each run

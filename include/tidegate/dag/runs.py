@@ -11,7 +11,7 @@ from tidegate.execution import runs
 from tidegate.records.names import AIRFLOW
 from tidegate.records.records import Plan
 
-__all__ = ["dag_run_of", "run_gone_reason"]
+__all__ = ["dag_run_of", "ended_run_reason"]
 
 _SUFFIX = re.compile(r" \((?:cleared [0-9]+|part [0-9a-f]+)\)\Z")
 _ACTIVE = ["queued", "running"]
@@ -26,7 +26,7 @@ def dag_run_of(plan: Plan) -> tuple[str, str] | None:
     return dag_id, _SUFFIX.sub("", run_id)
 
 
-def run_gone_reason(plan: Plan) -> str | None:
+def ended_run_reason(plan: Plan) -> str | None:
     """Return RUN_GONE if the checkpoint will not be completed: its run is finished or deleted in Airflow, or its
     process has died. Works in tasks and, called through asgiref, in the triggerer."""
     made_by = dag_run_of(plan)

@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tidegate import seams
 from tidegate.config import load_settings
-from tidegate.dag.runs import run_gone_reason
+from tidegate.dag.runs import ended_run_reason
 from tidegate.dag.tasks.questions import closing
 from tidegate.errors import TidegateError, name_of
 from tidegate.ledger.ledger import open_ledger
@@ -25,7 +25,7 @@ from tidegate.protocol.view import Entry
 from tidegate.records.airflow_login import AirflowConnection, StorageLogin, connection_id, no_connection
 from tidegate.records.place import is_url
 from tidegate.records.records import Plan
-from tidegate.stores import pause_between_looks
+from tidegate.stores import polling_pause
 from tidegate.versions.airflow import HAS_QUESTIONS, RESUMES_ANSWERED, find_connection_from_trigger
 from tidegate.versions.python import parse_time
 
@@ -117,7 +117,7 @@ class LedgerTrigger(BaseTrigger):
                     yield TriggerEvent(event)  # type: ignore[no-untyped-call]
                     return
                 look_for_answer = seams.monotonic() + LOOK_FOR_ANSWER_S
-            pause_s = pause_between_looks(self.root, seams.monotonic() - began, POLL_S)
+            pause_s = polling_pause(self.root, seams.monotonic() - began, POLL_S)
             await asyncio.sleep(min(remaining_s, pause_s))
         yield TriggerEvent("the maximum wait is over")  # type: ignore[no-untyped-call]
 
@@ -226,7 +226,7 @@ class LedgerTrigger(BaseTrigger):
         from asgiref.sync import sync_to_async
 
         for seen_entry in entries:
-            if await sync_to_async(_is_run_gone)(seen_entry.entry.plan):
+            if await sync_to_async(_has_run_ended)(seen_entry.entry.plan):
                 return f"the run of checkpoint {seen_entry.entry.id} has ended without deciding it"
         return None
 
@@ -249,9 +249,9 @@ class SeenEntry:
     expired: bool
 
 
-def _is_run_gone(plan: Plan) -> bool:
+def _has_run_ended(plan: Plan) -> bool:
     """Return whether the run is gone, as far as Airflow knows. False if it does not answer."""
     try:
-        return run_gone_reason(plan) is not None
+        return ended_run_reason(plan) is not None
     except Exception:
         return False

@@ -53,7 +53,7 @@ def outdated_rows(
         _refuse_contradictions(table, sources, parts, rows, list(keys), pairs, order_by, marks)
     is_outdated = np.zeros(rows.num_rows, dtype=bool)
     is_outdated[positions[has_same_key]] = True
-    return _split_by_file(sources, parts, is_outdated)
+    return _split_per_file(sources, parts, is_outdated)
 
 
 def _equals_previous(rows: pa.Table, names: Sequence[str]) -> Any:
@@ -72,7 +72,7 @@ def _equals_previous(rows: pa.Table, names: Sequence[str]) -> Any:
     return is_equal
 
 
-def _split_by_file(sources: Sequence[InputFile], parts: Sequence[pa.Table], is_outdated: Any) -> dict[str, Any]:
+def _split_per_file(sources: Sequence[InputFile], parts: Sequence[pa.Table], is_outdated: Any) -> dict[str, Any]:
     import pyarrow as pa
 
     masks, start = {}, 0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RowChanges", "RowPair", "row_changes"]
 
-MOST_ROWS, MOST_BYTES = 200_000, 64 << 20
+MAX_ROWS, MAX_BYTES = 200_000, 64 << 20
 """Limits for the files that differ, of both versions together."""
 _MAX_MEMORY_BYTES = 512 << 20
 """Limit for their rows in memory: a file may be much smaller than its uncompressed content."""
@@ -76,14 +76,14 @@ def row_changes(before: Snapshot, after: Snapshot, keys: Sequence[str], limit: i
 
 def _refuse_too_much(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
     rows, size = sum(file.rows or 0 for file in files), sum(file.size for file in files)
-    if rows > MOST_ROWS or size > MOST_BYTES:
+    if rows > MAX_ROWS or size > MAX_BYTES:
         raise _too_much_error(snapshot, f"{len(files):,} files with {rows:,} rows and {size / 1e6:,.0f} MB differ")
 
 
 def _too_much_error(snapshot: Snapshot, problem: str) -> Invalid:
     return Invalid(
         f"{problem} in {snapshot.location.url}: too much to be compared here",
-        expected=f"at most {MOST_ROWS:,} rows and {MOST_BYTES >> 20} MB in files that differ",
+        expected=f"at most {MAX_ROWS:,} rows and {MAX_BYTES >> 20} MB in files that differ",
         help="compare checkpoints that are closer together, or read both: `tidegate read … --checkpoint N`",
         reason="TOO_MUCH_CHANGED",
     )

@@ -259,7 +259,7 @@ class _Analysis:
         if (declared := source.no_rows(self.spark)) is not None:
             return no_rows_like(declared)
         context = self.pipeline.source_context(sourcing.name)
-        if part is not None and not part.stands_still:
+        if part is not None and not part.does_not_move:
             splits = self.pipeline.ledger.unpack(part.splits)
             return no_rows_like(source.read(self.spark, splits, context))
         context = dataclasses.replace(context, blobs=ReadOnlyBlobs(context.blobs), interval=self._some_interval())

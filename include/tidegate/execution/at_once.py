@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from tidegate.pipeline.graph.graph import Node, StageNode
 from tidegate.pipeline.graph.nodes import GateNode
 
-__all__ = ["all_at_once", "stages_in_turn"]
+__all__ = ["all_at_once", "order_stages"]
 
 MAX_AT_ONCE: Final = 4
 """More queries at once would only compete for the same cores, and each has rows in memory."""
@@ -43,7 +43,7 @@ def all_at_once(works: Sequence[Callable[[], Result]]) -> list[Result]:
     return [future.result() for future in futures]
 
 
-def stages_in_turn(stages: Sequence[Node], streams: Collection[str], *, one_by_one: bool) -> Iterator[Sequence[Node]]:
+def order_stages(stages: Sequence[Node], streams: Collection[str], *, one_by_one: bool) -> Iterator[Sequence[Node]]:
     """Yield the stages in an order in which their inputs are available: one stage, or several independent operators.
 
     Stages that need no query come first, so that as many operators as possible are yielded together.

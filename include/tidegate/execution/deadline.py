@@ -136,15 +136,15 @@ def deadline(seconds: float, cancel: Callable[[], None], more: Callable[[], floa
     interrupted. In another thread, DeadlinePassed replaces the error of the cancelled work.
     """
     if threading.current_thread() is threading.main_thread():
-        with _by_signal(seconds, cancel, more):
+        with _limit_with_alarm(seconds, cancel, more):
             yield
     else:
-        with _by_thread(seconds, cancel, more):
+        with _limit_with_thread(seconds, cancel, more):
             yield
 
 
 @contextlib.contextmanager
-def _by_signal(seconds: float, cancel: Callable[[], None], more: Callable[[], float]) -> Iterator[None]:
+def _limit_with_alarm(seconds: float, cancel: Callable[[], None], more: Callable[[], float]) -> Iterator[None]:
     def on_alarm(number: int, frame: FrameType | None) -> None:
         extensions: list[float] = []
         cancel_in_time(lambda: extensions.append(more()))
@@ -171,7 +171,7 @@ def _by_signal(seconds: float, cancel: Callable[[], None], more: Callable[[], fl
 
 
 @contextlib.contextmanager
-def _by_thread(seconds: float, cancel: Callable[[], None], more: Callable[[], float]) -> Iterator[None]:
+def _limit_with_thread(seconds: float, cancel: Callable[[], None], more: Callable[[], float]) -> Iterator[None]:
     ended, passed = threading.Event(), threading.Event()
 
     def watch() -> None:

@@ -38,7 +38,7 @@ from tidegate.lifecycle import control
 from tidegate.protocol import rules
 from tidegate.protocol.verdicts import QUARANTINED
 from tidegate.records.records import Ack, Drain, Plan, Rank
-from tidegate.stores import pause_between_looks
+from tidegate.stores import polling_pause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -223,7 +223,7 @@ def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -
             observer.waiting(str(error))
             return
         observer.waiting("waiting for new input")
-        pause_s = pause_between_looks(watch.pipeline.ledger.home, seams.monotonic() - began, LOOK_S)
+        pause_s = polling_pause(watch.pipeline.ledger.home, seams.monotonic() - began, LOOK_S)
         pauses.pause(watch, pause_s, schedule.stop)
 
 
@@ -265,10 +265,10 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             if error.reason not in schedule.waits_for and not _will_be_lifted(coordinator, error):
                 raise
             observer.waiting(error.what)
-            seams.sleep(pause_between_looks(coordinator.ledger.home, seams.monotonic() - began, POLL_S))
+            seams.sleep(polling_pause(coordinator.ledger.home, seams.monotonic() - began, POLL_S))
             continue
         except KeyboardInterrupt:
-            _cancel_own(coordinator, run)
+            _abort_interrupted_checkpoint(coordinator, run)
             raise
         except Exception:
             record_failed_plan(coordinator, run)
@@ -387,7 +387,7 @@ def _report_stuck(ledger: Ledger, run: str, report: Report, observer: Observer) 
         observer.stuck(table, stuck)
 
 
-def _cancel_own(coordinator: Coordinator, run: str) -> None:
+def _abort_interrupted_checkpoint(coordinator: Coordinator, run: str) -> None:
     """Abort the run's checkpoint if it was planned before the run was interrupted. Other runs would wait for it."""
     with contextlib.suppress(TidegateError):
         entry = rules.own_entry(coordinator.ledger.view(run), run)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidegate.pipeline import Pipeline
     from tidegate.pipeline.graph.graph import Graph
 
-__all__ = ["airflow_logins", "open_coordinator", "refuse_by_interval"]
+__all__ = ["airflow_logins", "open_coordinator", "refuse_interval_pipeline"]
 
 
 def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Settings]:
@@ -40,7 +40,7 @@ def airflow_logins(settings: Settings, parts: Iterable[Source | Sink]) -> list[s
     return sorted(names)
 
 
-def refuse_by_interval(graph: Graph) -> None:
+def refuse_interval_pipeline(graph: Graph) -> None:
     """Refuse interval = "event" for a pipeline that reads by interval."""
     if graph.by_interval:
         raise Invalid(

@@ -20,10 +20,10 @@ from tidegate import seams
 from tidegate.errors import TidegateError, Unavailable, name_of
 from tidegate.execution.input_watch import InputWatch, Pauses
 from tidegate.execution.loading import find_pipeline
-from tidegate.execution.opening import open_coordinator, refuse_by_interval
+from tidegate.execution.opening import open_coordinator, refuse_interval_pipeline
 from tidegate.execution.watch_request import WatchReport, WatchRequest
 from tidegate.records import typed
-from tidegate.stores import pause_between_looks
+from tidegate.stores import polling_pause
 
 __all__ = ["main"]
 
@@ -44,14 +44,14 @@ AWAY_S: Final = 300.0
 
 def main() -> None:
     """Watch until standard input is closed."""
-    requests, reports = _take_over_streams()
+    requests, reports = _redirect_streams()
     reporter = _Reporter(reports)
     request = typed.decode(_read_line(requests), WatchRequest)
     threading.Thread(target=_end_with_starter, args=(requests,), daemon=True, name="end-with-starter").start()
     try:
         pipeline = find_pipeline(request.pipeline, request.declared_in, "the process that watches for input")
         coordinator, settings = open_coordinator(pipeline, request.project)
-        refuse_by_interval(coordinator.graph)
+        refuse_interval_pipeline(coordinator.graph)
         watch = InputWatch(coordinator, settings.max_pause)
     except TidegateError as error:
         reporter.fail(f"{error.reason}: {error.what}")
@@ -83,7 +83,7 @@ def _watch_until_outdated(watch: InputWatch, reporter: _Reporter) -> None:
         except Exception as error:
             reporter.fail(name_of(error))
         used = time.process_time() - used
-        pause_s = max(pause_between_looks(home, seams.monotonic() - began, POLL_S), used / MAX_SHARE)
+        pause_s = max(polling_pause(home, seams.monotonic() - began, POLL_S), used / MAX_SHARE)
         pauses.pause(watch, min(pause_s, MAX_POLL_S))
 
 
@@ -127,7 +127,7 @@ class _Reporter:
         self._stream.flush()
 
 
-def _take_over_streams() -> tuple[int, BinaryIO]:
+def _redirect_streams() -> tuple[int, BinaryIO]:
     """Return this process's input and output, and put nothing and the log in their places for the user's code."""
     requests, reports = os.dup(0), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -163,7 +163,7 @@ def _find_held_checkpoint(view: View) -> HeldBackfillCheckpoint | None:
         gates = tuple(holding.gate for holding in unanswered(entry))
         if gates:
             can_quarantine = all(approvals.can_quarantine(entry, gate) for gate in gates)
-            return HeldBackfillCheckpoint(entry.id, gates, approvals.hold_text(entry), can_quarantine)
+            return HeldBackfillCheckpoint(entry.id, gates, approvals.approval_text(entry), can_quarantine)
     return None
 
 

@@ -189,12 +189,12 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
     @property
     def staged_rows(self) -> dict[str, int]:
         """Rows by sink, of all jobs."""
-        return _by_sink(job.rows for job in self.jobs.values())
+        return _sum_per_sink(job.rows for job in self.jobs.values())
 
     @property
     def staged_bytes(self) -> dict[str, int]:
         """Bytes by sink, of all jobs."""
-        return _by_sink(job.bytes for job in self.jobs.values())
+        return _sum_per_sink(job.bytes for job in self.jobs.values())
 
     @property
     def drift(self) -> dict[str, DriftDetails]:
@@ -210,7 +210,7 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
         return amounts
 
 
-def _by_sink(parts: Iterator[dict[str, int]]) -> dict[str, int]:
+def _sum_per_sink(parts: Iterator[dict[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for part in parts:
         for sink, count in part.items():

@@ -257,7 +257,7 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
     health = (
         _disk(observed)
         or _suspended(observed, command)
-        or _held_health(observed, command)
+        or _approval_health(observed, command)
         or _troubled(observed, command)
         or _unpublished(observed, command)
         or _open(observed, command)
@@ -301,7 +301,7 @@ def _disk(observed: Observations) -> Health | None:
     if not observed.full:
         return None
     folders = ", ".join(observed.full)
-    if observed.room < NO_ROOM_BYTES or _met_full_disk(observed):
+    if observed.room < NO_ROOM_BYTES or _failed_on_full_disk(observed):
         problem = "cannot continue: a disk is full"
         consequence = "too little to write a checkpoint"
     else:
@@ -321,7 +321,7 @@ def _disk(observed: Observations) -> Health | None:
     )
 
 
-def _met_full_disk(observed: Observations) -> bool:
+def _failed_on_full_disk(observed: Observations) -> bool:
     """Return whether the last action failed because of a full disk."""
     trouble = observed.trouble
     if trouble is not None and troubles.is_current(trouble, observed.view, observed.pending):
@@ -336,7 +336,7 @@ def _suspended(observed: Observations, command: Command) -> Health | None:
         return None
     state = suspension.STATE_AFTER[current.action]
     if current.failed_checkpoints:
-        return _suspended_by_failures(observed, current, command)
+        return _suspension_health(observed, current, command)
     why = f": {current.why}" if current.why else "; no reason was given"
     cause, _, helps = describe_texts(f"It was {state} by {current.cause}{why}")
     cancellation = suspension.final_cancel(observed.view)
@@ -356,7 +356,7 @@ def _suspended(observed: Observations, command: Command) -> Health | None:
     return Health(state, f"Pipeline {observed.pipeline} is {state}", cause, (*helps, remedy), checkpoint)
 
 
-def _suspended_by_failures(observed: Observations, suspension: SuspensionState, command: Command) -> Health:
+def _suspension_health(observed: Observations, suspension: SuspensionState, command: Command) -> Health:
     id = suspension.failed_checkpoints[-1]
     entry = observed.view.get(id)
     assert entry is not None
@@ -377,14 +377,14 @@ def _suspended_by_failures(observed: Observations, suspension: SuspensionState, 
     )
 
 
-def _held_health(observed: Observations, command: Command) -> Health | None:
+def _approval_health(observed: Observations, command: Command) -> Health | None:
     for entry in observed.view.still_open():
         if text := approvals.pending_approvals_text(View((entry,)), [entry.id]):
             remedy = f"{command('approve', entry.id)}, or {command('reject', entry.id)}"
             if all(approvals.can_quarantine(entry, holding.gate) for holding in unanswered(entry)):
                 quarantining = command("reject", entry.id, "--quarantine")
                 remedy += f"; to quarantine the rows that broke the rules: {quarantining}"
-            cause = " ".join(filter(None, (_sentence(text), approvals.hold_text(entry))))
+            cause = " ".join(filter(None, (_sentence(text), approvals.approval_text(entry))))
             return Health("held", f"Pipeline {observed.pipeline} waits for a person", cause, (remedy,), entry.id)
     return None
 

@@ -68,11 +68,11 @@ def part_states(
         elif part.role == "stage" and job_state in ("running", "failed"):
             states[part.role, part.name] = _of_readers(part, parts, states, job_state)
         else:
-            states[part.role, part.name] = _state_by_step(part, job_state, notes.get(part.job))
+            states[part.role, part.name] = _state_of_each_step(part, job_state, notes.get(part.job))
     return states
 
 
-def _state_by_step(part: Box, job_state: PartState, note: JobNote | None) -> PartState:
+def _state_of_each_step(part: Box, job_state: PartState, note: JobNote | None) -> PartState:
     """Return the state of a box, by the steps that its job has finished."""
     step = _STEPS.get(part.role, "").format(part.name)
     if job_state not in ("running", "failed", "not run") or note is None or not step:
@@ -87,7 +87,7 @@ def _state_by_step(part: Box, job_state: PartState, note: JobNote | None) -> Par
 def _gate_state(view: CheckpointView, part: Box, job_state: PartState, note: JobNote | None) -> PartState:
     verdict = view.details.gates.get(part.name)
     if verdict is None:
-        return _state_by_step(part, job_state, note)
+        return _state_of_each_step(part, job_state, note)
     if verdict.outcome == "abort" or (verdict.answer is not None and not verdict.answer.approve):
         return "failed"
     if verdict.outcome == "hold" and verdict.answer is None:
@@ -98,7 +98,7 @@ def _gate_state(view: CheckpointView, part: Box, job_state: PartState, note: Job
 def _sink_state(view: CheckpointView, part: Box, job_state: PartState, note: JobNote | None) -> PartState:
     """A sink is done when its table shows the rows, not when they are staged."""
     if job_state != "done":
-        return _state_by_step(part, job_state, note)
+        return _state_of_each_step(part, job_state, note)
     if view.decided is None:
         return "waiting"
     if view.outcome == "aborted":

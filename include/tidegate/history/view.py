@@ -51,7 +51,7 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
         return document
 
     @property
-    def shown_state(self) -> str:
+    def displayed_state(self) -> str:
         """The state, and whether a completed one is still missing on a table."""
         if self._is_pending:
             return "completed, unpublished"

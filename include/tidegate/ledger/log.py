@@ -177,10 +177,10 @@ class EntryLog(ManualRecords):
         settled, entries = self._end_of_log(reach or 0)
         in_view = {entry.id for entry in entries}
         run_ids = self.run_ids(run) if run is not None else []
-        outside = tuple(self._find_own_outside_view(id, run, entries) for id in run_ids if id not in in_view)
+        outside = tuple(self._find_entry_of_run(id, run, entries) for id in run_ids if id not in in_view)
         return View(entries=entries, settled=settled, own_outside_view=outside)
 
-    def _find_own_outside_view(self, id: int, run: str | None, entries: tuple[Entry, ...]) -> Entry | int:
+    def _find_entry_of_run(self, id: int, run: str | None, entries: tuple[Entry, ...]) -> Entry | int:
         """Return an entry of the run that is not in the view; only its id if it is retired.
 
         Every entry below the view is decided. If one there is open, was aborted as too late, or belongs to another run,

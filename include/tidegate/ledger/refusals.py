@@ -9,8 +9,8 @@ from tidegate.ledger.log import EntryLog
 from tidegate.records.records import PublishedTable
 
 __all__ = [
-    "checkpoint_not_there",
     "how_to_make_one",
+    "no_checkpoint_error",
     "no_such_checkpoint",
     "no_such_sink",
     "no_such_state",
@@ -20,7 +20,7 @@ __all__ = [
 NO_SUCH_CHECKPOINT = "NO_SUCH_CHECKPOINT"
 
 
-def checkpoint_not_there(ledger: EntryLog, id: int) -> TidegateError:
+def no_checkpoint_error(ledger: EntryLog, id: int) -> TidegateError:
     """The ledger has no entry with this id. The text lists the ids that exist."""
     ids = ledger.ids()
     existing = f"{ids[0]} to {ids[-1]}" if ids else "none yet"

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import Graph
 
-__all__ = ["fork", "forked_already", "inspect_snapshot", "tables_taken_over"]
+__all__ = ["fork", "forked_already", "inherited_tables", "inspect_snapshot"]
 
 
 def inspect_snapshot(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapshot:
@@ -115,7 +115,7 @@ def fork(
         for name in snapshot.states:
             files = [state_file.file.path for state_file in snapshot.table(name).files]
             copy_files(snapshot.location(name), state_location(to.ledger.home, name, snapshot.options), files)
-        entry = _recorded(snapshot, claimed, to, tables_taken_over(snapshot, to))
+        entry = _recorded(snapshot, claimed, to, inherited_tables(snapshot, to))
         if entry is not None:
             _publish(entry, claimed, to)
         to.ledger.begin(claimed)
@@ -174,7 +174,7 @@ _TAKE_OVER = (
 )
 
 
-def tables_taken_over(snapshot: CheckpointSnapshot, to: PipelineContext) -> dict[str, PublishedTable]:
+def inherited_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> dict[str, PublishedTable]:
     """Return the tables that the new pipeline takes over with their rows, by sink: copies of the old one's tables that
     show exactly what they showed as of the checkpoint.
 
@@ -234,7 +234,7 @@ def _is_in_use(snapshot: CheckpointSnapshot, name: str, target: str) -> bool:
 
 def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> None:
     """Raise Invalid if a sink of the new pipeline would publish to a table of the old one, unless it takes it over."""
-    taken_over = tables_taken_over(snapshot, to)
+    taken_over = inherited_tables(snapshot, to)
     last, pipeline = snapshot.parent.view().last_completed, snapshot.origin.pipeline
     commits = set(snapshot.entry.plan.commits)
     if last is not None:

@@ -31,10 +31,10 @@ __all__ = [
     "check_free",
     "check_retained",
     "create",
+    "create_periodic_savepoint",
     "dispose",
     "find",
     "jobs_with_input_in_flight",
-    "keep_periodically",
     "nameable",
     "savepoints",
 ]
@@ -75,7 +75,7 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
     )
     created = ledger.create_pin(pin)
     if created.record.entry != id:
-        raise _name_taken_error(ledger, name, created.record.entry)
+        raise _duplicate_name_error(ledger, name, created.record.entry)
     # Pin first, then check for tombstones: retention does it the other way round.
     try:
         check_retained(ledger, id)
@@ -122,7 +122,7 @@ def check_free(ledger: Ledger, name: str, id: int | None) -> None:
     _check(name)
     existing = next((savepoint for savepoint in savepoints(ledger) if savepoint.name == name), None)
     if existing is not None and existing.entry != id:
-        raise _name_taken_error(ledger, name, existing.entry)
+        raise _duplicate_name_error(ledger, name, existing.entry)
 
 
 def _check(name: str) -> None:
@@ -135,7 +135,7 @@ def _check(name: str) -> None:
         )
 
 
-def _name_taken_error(ledger: Ledger, name: str, entry: int) -> Rejected:
+def _duplicate_name_error(ledger: Ledger, name: str, entry: int) -> Rejected:
     return Rejected(
         f"savepoint {name!r} of pipeline {ledger.pipeline!r} exists already: checkpoint {entry}",
         expected="a new name",
@@ -188,7 +188,7 @@ def _last(ledger: Ledger) -> int:
 # -- periodic savepoints ---------------------------------------------------------------------------------
 
 
-def keep_periodically(pipeline: PipelineContext) -> str | None:
+def create_periodic_savepoint(pipeline: PipelineContext) -> str | None:
     """Create a periodic savepoint of the last published checkpoint, if one is due. Return its name.
 
     Any process may call this at any time: two concurrent calls create the same savepoint, because its name contains the

@@ -341,7 +341,7 @@ def parse(name: str, text: object) -> Function | str:
     shape = FUNCTIONS.get(call.name)
     if shape is None:
         return f"{name}={text!r}: {call.name} cannot be kept; these can: {', '.join(FUNCTIONS)}"
-    problem = _why_not_kept(call, shape)
+    problem = _reason_not_stored(call, shape)
     if problem is not None:
         return f"{name}={text!r}: {problem}"
     if call.distinct:
@@ -392,7 +392,7 @@ def arguments(functions: Mapping[str, str]) -> dict[str, str]:
     return {function.name: function.argument for function in parse_functions(functions)}
 
 
-def _why_not_kept(call: Call, shape: AggregateLayout) -> str | None:
+def _reason_not_stored(call: Call, shape: AggregateLayout) -> str | None:
     """Return why this call cannot be kept although its function can, or None."""
     count = len(call.arguments)
     if call.distinct and call.name in ("min", "max"):

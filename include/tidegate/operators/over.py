@@ -120,7 +120,7 @@ class OverRows(Operator):
         return described | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
-        meaning: Json = {"by": self.by, "rows": self.rows, "rows that are kept": self._rows_kept_per_key}
+        meaning: Json = {"by": self.by, "rows": self.rows, "rows that are kept": self._rows_stored_per_key}
         meaning["event_time"] = [self.event_time]
         return meaning | {name: " ".join(text.split()) for name, text in self._texts.items()}
 
@@ -182,7 +182,7 @@ class OverRows(Operator):
         return functions
 
     @property
-    def _rows_kept_per_key(self) -> int:
+    def _rows_stored_per_key(self) -> int:
         """The number of rows of a key that are stored: at least one, with its number and the running values."""
         return max([1, (self.rows or 1) - 1, *(lag.offset for lag in self._lags)])
 
@@ -216,7 +216,7 @@ class OverRows(Operator):
             {lag.name: lag.offset for lag in self._lags},
             [name for name, text in self.functions.items() if _is_number(text)],
             self.rows,
-            self._rows_kept_per_key,
+            self._rows_stored_per_key,
             together=not self.expiry.is_never,
         )
         last = self._last_rows(waiting, kernel, partials, texts)

@@ -1070,7 +1070,7 @@ class Pipeline:
         names, seconds = checked_promise(sinks, fresh)
         self._promises += [(name, seconds) for name in names]
 
-    def _promised_by_contracts(self, place: Place | None) -> list[tuple[str, float]]:
+    def _contract_promises(self, place: Place | None) -> list[tuple[str, float]]:
         """Return what the contracts of sinks promise, unless the pipeline itself promises as much."""
         promised = []
         own = dict(self._promises)
@@ -1119,7 +1119,7 @@ class Pipeline:
             place,
             mode,
             finishes=self.finishes,
-            promised=[*self._promises, *self._promised_by_contracts(place)],
+            promised=[*self._promises, *self._contract_promises(place)],
         )
         return replace(
             graph,

@@ -20,7 +20,7 @@ from tidegate.errors import Invalid, Unavailable
 __all__ = [
     "AirflowConnection",
     "StorageLogin",
-    "ask_airflow_by",
+    "_ask_airflow_with",
     "connection_id",
     "connector_options",
     "is_airflow_login",
@@ -292,7 +292,7 @@ def _kind(conn_type: str) -> str:
 _ask: Callable[[str], Any] | None = None
 
 
-def ask_airflow_by(ask: Callable[[str], Any]) -> None:
+def _ask_airflow_with(ask: Callable[[str], Any]) -> None:
     """Let this process, which is a part of Airflow, look up connections with `ask`. It returns None for an unknown
     one."""
     global _ask

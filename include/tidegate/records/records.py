@@ -717,7 +717,7 @@ class Range(Struct, frozen=True, kw_only=True):
         return self.empty and not self.more
 
     @property
-    def stands_still(self) -> bool:
+    def does_not_move(self) -> bool:
         """True if nothing is read from the source, even if it has input: its position does not move."""
         return self.empty and self.more and self.splits.data == {}
 
@@ -738,7 +738,7 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
         return bool(self.log_hash)
 
     @property
-    def shown_version(self) -> str:
+    def displayed_version(self) -> str:
         """The table's version, or the target's last checkpoint, for display."""
         if self.is_delta:
             return f"version {self.version}"
@@ -967,7 +967,7 @@ class Plan(Record, frozen=True, kw_only=True):
         # Earlier versions recorded only that no source is read.
         if self.control is not None or self.rollback is not None or self.kind == "fork" or self.replays:
             return False
-        return bool(self.sources) and all(part.stands_still for part in self.sources.values())
+        return bool(self.sources) and all(part.does_not_move for part in self.sources.values())
 
     @property
     def made_by(self) -> str:

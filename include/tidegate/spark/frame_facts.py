@@ -27,7 +27,7 @@ __all__ = [
     "fields_before",
     "is_known_empty",
     "like_before",
-    "mark_empty_by_plan",
+    "mark_if_plan_is_empty",
     "name_callers_quickly",
     "no_rows",
     "no_rows_like",
@@ -81,7 +81,7 @@ def empty_if(origin: DataFrame, derived: DataFrame) -> DataFrame:
     return derived
 
 
-def mark_empty_by_plan(frame: DataFrame) -> DataFrame:
+def mark_if_plan_is_empty(frame: DataFrame) -> DataFrame:
     """Return the frame, marked as empty if Spark's optimized plan says so. This runs no query."""
     plan = getattr(frame, "_explain_string", None)  # private to pyspark; without it nothing is known
     if plan is not None and _OPTIMIZED.search(plan(extended=True)):

@@ -337,9 +337,9 @@ class _KernelRun:
     def split_by_group(self, rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
         """Split rows by ranges of key groups. If they are few, one worker takes them all, without a shuffle."""
         states = [lookup.state for lookup in self.states]
-        are_few = all(state.few_rows_arrive for state in states)
+        is_small_input = all(state.few_rows_arrive for state in states)
         stored = sum(state.rows_in_files for state in states)
-        if are_few and stored <= MAX_STORED_FOR_ONE_WORKER and not self.kernel.is_users_own:
+        if is_small_input and stored <= MAX_STORED_FOR_ONE_WORKER and not self.kernel.is_users_own:
             yield rows.coalesce(1), 1
             return
         with self.first.split_by_group(rows) as split:

@@ -248,7 +248,7 @@ class KeyedState:
         """
         if not is_known_empty(changes):
             self.computing.note_spark()
-        frame = self._with_own_columns(changes, changes.columns, quoted(DELETED) if deletes else "false")
+        frame = self._with_state_columns(changes, changes.columns, quoted(DELETED) if deletes else "false")
         schema = self.check_schema(schema_of(frame.schema.fields))
         fixed: dict[str, int | None] = {CHECKPOINT: self.to.checkpoint}
         if not self.expires_by_row_time:
@@ -256,7 +256,7 @@ class KeyedState:
         files = self._write(frame, schema, "put", fixed)
         return self._add(files, schema, with_deleted=deletes)
 
-    def _with_own_columns(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
+    def _with_state_columns(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
         """Put tidegate's columns first, because every file needs their statistics, and Delta only has statistics of a
         table's first columns.
 

@@ -28,7 +28,7 @@ from tidegate.errors import Rejected
 from tidegate.history.query import CheckpointHistory
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.pipeline.card import Card, read_card
-from tidegate.records.airflow_login import ask_airflow_by
+from tidegate.records.airflow_login import _ask_airflow_with
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import is_url
 from tidegate.versions.airflow import find_connection
@@ -80,7 +80,7 @@ class PipelineRef:
         contains no secrets."""
         if not is_url(self.card.root) and not is_url(self.card.data):
             return {}
-        ask_airflow_by(find_connection)
+        _ask_airflow_with(find_connection)
         return load_settings(start=Path(self.card.project)).storage_options
 
     def ledger(self) -> Ledger:

@@ -304,7 +304,7 @@ def _release(pipeline: PipelineRef, ledger: Ledger, body: ReleaseRequest) -> Eff
         effects.append(f"{name} is set to {'null' if value is None else repr(value)}.")
     for name, sql in body.correct_sql.items():
         effects.append(f"{name} = {sql}")
-    if outlooks.needs_look(request):
+    if outlooks.needs_preview(request):
         effects += _effects_on_samples(pipeline, ledger, request)
     else:
         effects += quarantined.expected(pipeline, ledger, request)
@@ -319,7 +319,7 @@ def _rejudge(pipeline: PipelineRef, ledger: Ledger, body: RejudgeRequest) -> Eff
 
 
 def _effects_on_samples(pipeline: PipelineRef, ledger: Ledger, request: Request) -> Effects:
-    answer = outlooks.look_ahead(pipeline, ledger, request, again=True)
+    answer = outlooks.preview_request(pipeline, ledger, request, again=True)
     with_values = pipeline.may_read_rows and not outlooks.hides(pipeline, ledger, request)
     return outlooks.effects(request, answer, with_values=with_values)
 
@@ -336,7 +336,7 @@ def samples(pipeline: PipelineRef, ledger: Ledger, body: ActionRequest) -> list[
         return []
     words = words_of_release(pipeline, body)
     request, _ = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words)
-    return outlooks.samples(pipeline, ledger, request, outlooks.look_ahead(pipeline, ledger, request))
+    return outlooks.samples(pipeline, ledger, request, outlooks.preview_request(pipeline, ledger, request))
 
 
 def _backfill(pipeline: PipelineRef, ledger: Ledger, body: BackfillRequest) -> Effects:

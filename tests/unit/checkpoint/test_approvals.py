@@ -15,7 +15,7 @@ from tests.kit.toy_gate import ToyGate
 from tests.kit.toy_world import ToyWorld, quietly
 from tests.kit.toys import ToySink, ToySource
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.approvals import TIME_LIMIT, answer, awaits_person, hold_text, pending_approvals_text
+from tidegate.checkpoint.approvals import TIME_LIMIT, answer, approval_text, awaits_person, pending_approvals_text
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.finish import finish
@@ -387,6 +387,6 @@ def test_what_was_answered_continues_or_ends_like_any_other(world):
 def test_a_hold_tells_its_rule_and_its_deadline(world):
     world.judges = (Holds(5, hold_for="1 day"), Holds(6, hold_for=None))
     entry = world.ledger.entry(world.held())
-    told = hold_text(entry)
+    told = approval_text(entry)
     assert "Gate g1 holds it because of row: 5 is odd." in told
     assert re.search(r"Without an answer by \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, it is rejected\.", told)

@@ -28,7 +28,7 @@ def sqlite_shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteShop:
     shop = SqliteShop(folder)
     for _ in range(2):
         shop.checkpoint()
-    monkeypatch.setattr(command, "replay_rest", lambda *_, **__: (False, []))
+    monkeypatch.setattr(command, "replay_remaining", lambda *_, **__: (False, []))
     return shop
 
 

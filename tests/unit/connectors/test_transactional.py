@@ -132,7 +132,7 @@ def test_it_is_not_called_when_staged_files_are_gone(target):
 
 def test_the_mark_stands_for_the_versions_that_the_target_does_not_have(target):
     at = target.publish(4, target.stage(4, kv((1, "a"))))
-    assert (at.uri, at.version, at.is_delta, at.shown_version, at.rows) == ("memory:1", 4, False, "checkpoint 4", 1)
+    assert (at.uri, at.version, at.is_delta, at.displayed_version, at.rows) == ("memory:1", 4, False, "checkpoint 4", 1)
     assert target.sink.locate(4, target.context).version == 4
     assert target.sink.locate(5, target.context) is None
     target.sink.verify(at, target.context)

@@ -128,12 +128,12 @@ def test_a_column_that_has_come_since_is_null_before(tmp_path: Path):
 def test_files_that_are_in_both_versions_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path, [{"id": n} for n in range(1000)])
     write(tmp_path, [{"id": -1}], mode="append")
-    monkeypatch.setattr(module, "MOST_ROWS", 1)
+    monkeypatch.setattr(module, "MAX_ROWS", 1)
     found = row_changes(version(tmp_path, 0), version(tmp_path, 1), [], 10)
     assert told(found.rows) == [(None, {"id": -1})]
 
 
-@pytest.mark.parametrize(("bound", "value"), [("MOST_ROWS", 5), ("MOST_BYTES", 10), ("_MAX_MEMORY_BYTES", 10)])
+@pytest.mark.parametrize(("bound", "value"), [("MAX_ROWS", 5), ("MAX_BYTES", 10), ("_MAX_MEMORY_BYTES", 10)])
 def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int):
     write(tmp_path, [{"id": n} for n in range(3)])
     write(tmp_path, [{"id": n} for n in range(3)], mode="overwrite")

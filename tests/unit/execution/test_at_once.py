@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.toys import ToyFeed, ToySource
 from tidegate import Pipeline
-from tidegate.execution.at_once import all_at_once, stages_in_turn
+from tidegate.execution.at_once import all_at_once, order_stages
 from tidegate.pipeline.graph.graph import Node
 from tidegate.sinks import DeltaUpsert
 
@@ -70,7 +70,7 @@ def graph_of_a_shop() -> Sequence[Node]:
 
 def turns_of(stages: Sequence[Node], *, one_by_one: bool) -> list[list[str]]:
     streams, turns = {"rows"}, []
-    for turn in stages_in_turn(stages, streams, one_by_one=one_by_one):
+    for turn in order_stages(stages, streams, one_by_one=one_by_one):
         turns.append([stage.name for stage in turn])
         streams.update(name for stage in turn for name in stage.produces)
     return turns
@@ -86,6 +86,6 @@ def test_one_by_one_they_come_in_the_order_of_the_graph() -> None:
 
 
 def test_a_stage_whose_input_never_comes_is_not_waited_for_endlessly() -> None:
-    turns = stages_in_turn(graph_of_a_shop(), (), one_by_one=False)
+    turns = order_stages(graph_of_a_shop(), (), one_by_one=False)
     assert [len(next(turns)) for _ in range(5)] == [1] * 5
     assert next(turns, None) is None

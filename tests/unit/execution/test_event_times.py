@@ -34,13 +34,13 @@ class Arrived:
 
     newest: int | None = None
     """The minute of its newest row. None: it has none."""
-    stands_still: bool = False
+    does_not_move: bool = False
     """It has input, and waits for others."""
     ended: bool = False
 
 
 ROWS = st.builds(Arrived, newest=st.integers(0, 60))
-NOTHING = st.builds(Arrived, stands_still=st.booleans())
+NOTHING = st.builds(Arrived, does_not_move=st.booleans())
 CHECKPOINTS = st.lists(st.tuples(st.integers(0, 20), *[st.one_of(ROWS, ROWS, NOTHING, NOTHING)] * 2), max_size=12)
 TIMEOUTS = st.sampled_from(["never", "1 min", "10 min", "1 hour"])
 
@@ -65,7 +65,7 @@ def declared(idle: Mapping[str, str]) -> Graph:
 
 def planned(clock: datetime, arrived: Mapping[str, Arrived]) -> Any:
     ranges = {
-        name: SimpleNamespace(empty=each.newest is None, stands_still=each.stands_still, is_exhausted=each.ended)
+        name: SimpleNamespace(empty=each.newest is None, does_not_move=each.does_not_move, is_exhausted=each.ended)
         for name, each in arrived.items()
     }
     return SimpleNamespace(
@@ -76,7 +76,7 @@ def planned(clock: datetime, arrived: Mapping[str, Arrived]) -> Any:
 def is_idle(name: str, idle: Mapping[str, str], history: Sequence[tuple[datetime, Mapping[str, Arrived]]]) -> bool:
     minutes = {"never": None, "1 min": 1, "10 min": 10, "1 hour": 60}[idle[name]]
     now, arrived = history[-1]
-    heard = [at for at, each in history if each[name].newest is not None or each[name].stands_still]
+    heard = [at for at, each in history if each[name].newest is not None or each[name].does_not_move]
     silent = now - (heard[-1] if heard else history[0][0])
     return arrived[name].ended or (minutes is not None and silent >= minutes * MINUTE)
 

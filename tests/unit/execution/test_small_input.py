@@ -12,8 +12,8 @@ from tidegate.execution.job.small_input import (
     FEW_ROWS,
     SMALL_BYTES,
     amounts_of,
-    are_few,
     is_small,
+    is_small_input,
     planned_simply,
 )
 from tidegate.pipeline.graph.graph import Node
@@ -106,7 +106,7 @@ def test_small_is_what_is_known_to_be(amounts: list[Amount], small: bool) -> Non
     ],
 )
 def test_few_is_what_is_known_to_be(amounts: list[Amount], few: bool) -> None:
-    assert are_few(amounts) is few
+    assert is_small_input(amounts) is few
 
 
 class Frame:

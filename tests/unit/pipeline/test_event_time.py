@@ -11,7 +11,7 @@ from tests.kit.declarations import one_problem, problems
 from tidegate import Pipeline
 from tidegate.operators import Window
 from tidegate.operators.spec import Updates
-from tidegate.pipeline.graph.event_time import into_operator, lag_by_source, sources_too_far_ahead
+from tidegate.pipeline.graph.event_time import event_time_origins, into_operator, sources_to_pause
 from tidegate.pipeline.graph.nodes import SourceNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
@@ -123,7 +123,7 @@ def test_what_forgets_by_event_time_must_have_it() -> None:
 
 def test_what_follows_a_window_waits_for_what_the_window_may_hold_back() -> None:
     graph = two_sources(event_time="at", allowed_lateness="5 min").graph()
-    found = lag_by_source(graph.sources, graph.stages)
+    found = event_time_origins(graph.sources, graph.stages)
     assert found[into_operator("hours")] == {"left": 0.0, "right": 0.0}, "a source without event time has no say"
     assert found["hours"] == {"left": 3900.0, "right": 3900.0}
 
@@ -181,7 +181,7 @@ def test_a_source_waits_for_the_one_furthest_behind_of_those_that_have_input() -
     sources = {name: SourceNode(name, files(name), "at", max_ahead="1 h") for name in ("a", "b", "c", "new")}
     began = datetime(2026, 1, 1, tzinfo=UTC)
     reached = {"a": began + timedelta(hours=1), "b": began, "c": began + timedelta(hours=1, seconds=1)}
-    assert sources_too_far_ahead(sources, reached, ["a", "b", "c", "new"]) == {"c": "b"}, "an hour is not too far"
-    assert sources_too_far_ahead(sources, reached, ["a", "c"]) == {}, "nothing is waited for that has no input"
-    assert sources_too_far_ahead(sources, reached, ["b"]) == {}
-    assert sources_too_far_ahead(sources, {}, ["a", "b"]) == {}, "nobody knows yet"
+    assert sources_to_pause(sources, reached, ["a", "b", "c", "new"]) == {"c": "b"}, "an hour is not too far"
+    assert sources_to_pause(sources, reached, ["a", "c"]) == {}, "nothing is waited for that has no input"
+    assert sources_to_pause(sources, reached, ["b"]) == {}
+    assert sources_to_pause(sources, {}, ["a", "b"]) == {}, "nobody knows yet"

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.pipeline.graph.event_time import column_of, lag_by_source
+from tidegate.pipeline.graph.event_time import column_of, event_time_origins
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
@@ -90,6 +90,6 @@ def test_only_what_changes_it_goes_from_job_to_job() -> None:
 
 def test_what_is_looked_up_does_not_hold_event_time_back() -> None:
     graph = declared(right).graph()
-    into = lag_by_source(graph.sources, graph.stages)["taxed"]
+    into = event_time_origins(graph.sources, graph.stages)["taxed"]
     assert column_of(into, graph.sources) == "at"
     assert set(into) == {"orders"}

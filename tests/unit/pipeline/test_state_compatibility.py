@@ -11,7 +11,7 @@ from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.gates import Expectations, Unseen, Volume
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, refuse_untold, without_removed
+from tidegate.pipeline.graph.meaning import meaning_of, refuse_misread_states, refuse_untold, without_removed
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
@@ -30,7 +30,7 @@ def graph(build: Build, **left: Any) -> Graph:
 def refusal(before: Build, now: Build, **left: Any) -> str:
     """What is said if code changes; "" if the state continues."""
     try:
-        refuse_other_meanings(graph(now, **left), meaning_of(graph(before)), 7)
+        refuse_misread_states(graph(now, **left), meaning_of(graph(before)), 7)
     except Invalid as error:
         return f"{error.reason}: {error.what}"
     return ""

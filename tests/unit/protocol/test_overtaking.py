@@ -185,7 +185,7 @@ def reads_too(pipeline: Pipeline, clean: object) -> None:
 
 def test_jobs_that_only_take_channels_may_be_passed() -> None:
     assert graph(chain).overtakable == ("slow", "last")
-    assert graph(chain).channels_by_job == {"slow": {"clean": "main"}, "last": {"slow": "slow"}}
+    assert graph(chain).channels_of_jobs == {"slow": {"clean": "main"}, "last": {"slow": "slow"}}
 
 
 def test_who_reads_a_source_or_is_said_to_be_aligned_is_waited_for_and_so_are_those_before() -> None:

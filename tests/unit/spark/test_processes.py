@@ -7,7 +7,7 @@ import pytest
 
 from tests.kit.waiting import eventually
 from tidegate.errors import Invalid
-from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, wait_gone
+from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, wait_for_end
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_another_process_with_the_pid_of_a_dead_one_is_not_killed(sleeper):
     stale = ProcessId(sleeper.pid, "1/another boot")
     assert not is_alive(stale)
     assert not kill(stale, signal.SIGKILL)
-    assert wait_gone(stale, 0)
+    assert wait_for_end(stale, 0)
     assert sleeper.poll() is None
 
 

@@ -497,11 +497,11 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
             break
         if not entry.completed:
             continue
-        if entry.id == view.settled and not any(map(_leaves_unchanged, view.entries)):
+        if entry.id == view.settled and not any(map(_changes_no_table, view.entries)):
             settled = entry.id  # its hint exists, and no later hint copies from it
             continue
         existing = None
-        if not _is_published_here(entry, report):
+        if not _is_published_in_pass(entry, report):
             existing = pipeline.ledger.published(entry.id)
         if existing is None and view.rolled_back_by(entry.id) is not None:
             continue  # it will never be published
@@ -546,13 +546,13 @@ def _publish_hint(
     return published
 
 
-def _leaves_unchanged(entry: Entry) -> bool:
+def _changes_no_table(entry: Entry) -> bool:
     """Return whether the entry leaves a table unchanged, so that its hint copies the table from the hint before."""
     parts = entry.manifest.tables.values() if entry.manifest is not None else ()
     return any(not rules.has_unpublished(part) and part.through is None for part in parts)
 
 
-def _is_published_here(entry: Entry, report: Report) -> bool:
+def _is_published_in_pass(entry: Entry, report: Report) -> bool:
     """Return whether this pass has published the entry to each table that it has rows for."""
     assert entry.manifest is not None
     pending = []

@@ -11,7 +11,7 @@ from tidegate.history.details import GateDetails
 from tidegate.history.row import Measure
 from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
-from tidegate.ledger.refusals import checkpoint_not_there
+from tidegate.ledger.refusals import no_checkpoint_error
 from tidegate.protocol.view import Entry
 from tidegate.records import typed
 from tidegate.records.records import Json, Lag
@@ -45,7 +45,7 @@ def find_view(target: Target, id: int, *, sizes: bool = True) -> tuple[Checkpoin
         return view_of(target.ledger, entry, sizes=sizes), entry
     view = CheckpointHistory(target.ledger, target.settings.storage_options).find(id)
     if view is None:
-        raise checkpoint_not_there(target.ledger, id)
+        raise no_checkpoint_error(target.ledger, id)
     return view, None
 
 
@@ -68,7 +68,7 @@ def checkpoint_document(view: CheckpointView, examples: Examples) -> dict[str, A
     details = view.details
     return {
         "id": view.id,
-        "state": view.shown_state,
+        "state": view.displayed_state,
         "reason": view.cause,
         "detail": act_text(view),
         "undone_by": view.undone_by,

@@ -127,11 +127,11 @@ def explain(target: Target, id: int) -> Story:
         events = ["Its records are retired: this is what the history has of it."]
     if view.details.control is not None:
         events += _act(view, view.details.control)
-        return Story(target.name, id, view.shown_state, events)
+        return Story(target.name, id, view.displayed_state, events)
     if view.details.rollback is not None:
         events += [*_rollback_story(view, view.details.rollback), *_undone(view), *_listed_text(view)]
         events += _print_swap_undo(target, view) if view.outcome == "swap" else []
-        return Story(target.name, id, view.shown_state, events, list(_waits_of_rollback(view)))
+        return Story(target.name, id, view.displayed_state, events, list(_waits_of_rollback(view)))
     base = target.ledger.entry(view.base) if view.base is not None else None
     if entry is not None:
         waits = list(_waits_for(target.ledger, view, entry, base))
@@ -148,7 +148,7 @@ def explain(target: Target, id: int) -> Story:
     return Story(
         pipeline=target.name,
         id=id,
-        state=view.shown_state,
+        state=view.displayed_state,
         described_state=view.described_state,
         events=events,
         waits_for=waits,
@@ -247,7 +247,7 @@ def _rollback_story(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
 
 
 def _waits_of_rollback(view: CheckpointView) -> Iterator[str]:
-    if view.shown_state == "completed, unpublished":
+    if view.displayed_state == "completed, unpublished":
         yield "It waits to be published to its tables. The next run does that first."
     if view.outcome == "open":
         yield "The run that began it decides it; otherwise the next run aborts it."
@@ -508,7 +508,7 @@ def _after_abort(ledger: Ledger, view: CheckpointView) -> str:
     """Explain what became of its rows, and which checkpoint reads its input again."""
     if view.details.by_interval:
         return "Nothing of it became visible; the next run of that interval processes it."
-    retaken_by = _retaken_by(ledger, view)
+    retaken_by = _next_from_positions(ledger, view)
     if retaken_by:
         taker = f"checkpoint {retaken_by} read"
     else:
@@ -521,7 +521,7 @@ def _after_abort(ledger: Ledger, view: CheckpointView) -> str:
     return f"{visible}; {taker} the same input."
 
 
-def _retaken_by(ledger: Ledger, view: CheckpointView) -> int | None:
+def _next_from_positions(ledger: Ledger, view: CheckpointView) -> int | None:
     """Return the next entry that starts at the same positions."""
     for id in ledger.ids(after=view.id):
         later = ledger.entry(id)
@@ -552,7 +552,7 @@ def _print_swap_undo(target: Target, view: CheckpointView) -> Iterator[str]:
 
 def _listed_text(view: CheckpointView) -> Iterator[str]:
     if view.details.tables:
-        tables = ", ".join(f"{name} at {table.shown_version}" for name, table in view.details.tables.items())
+        tables = ", ".join(f"{name} at {table.displayed_version}" for name, table in view.details.tables.items())
         yield f"Its tables: {tables}."
 
 
@@ -571,7 +571,7 @@ def _waits_for(ledger: Ledger, view: CheckpointView, entry: Entry, base: Entry |
         if job not in entry.acks and job not in entry.overtaken:
             missing.append(job)
     if missing:
-        yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
+        yield f"It waits for the ack of job {', '.join(missing)}.{_remaining_time(ledger, entry.plan)}"
         if abandoned_reason(entry.plan):
             yield "Its process is gone: the next run aborts it and reads its input again."
     elif pending := approvals.pending_approvals_text(View((entry,)), [entry.id]):
@@ -580,7 +580,7 @@ def _waits_for(ledger: Ledger, view: CheckpointView, entry: Entry, base: Entry |
         yield "All jobs have acknowledged it: it waits for its decision, which the next run makes."
 
 
-def _time_left(ledger: Ledger, plan: Plan) -> str:
+def _remaining_time(ledger: Ledger, plan: Plan) -> str:
     age = ledger.store.age(f"checkpoints/{entry_name(plan.id)}/plan.json")
     if age is None:
         return ""

@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.cli.inspect.documents import find_view
 from tidegate.cli.inspect.show import checkpoint_id
-from tidegate.cli.inspect.spark_cells import COLUMNS, known_columns, spark_cells
+from tidegate.cli.inspect.spark_cells import COLUMNS, columns_with_figures, spark_cells
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
 from tidegate.errors import Invalid, Rejected
@@ -60,11 +60,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     tree = span_tree(view)
     if args.slowest:
         tree = _slowest_first(tree)
-    out.document({"pipeline": target.name, "id": id, "state": view.shown_state, "span": _document(tree)})
+    out.document({"pipeline": target.name, "id": id, "state": view.displayed_state, "span": _document(tree)})
     if out.json:
         return 0
     spans = list(_walk(tree))
-    places = known_columns([span.spark for _, span in spans])
+    places = columns_with_figures([span.spark for _, span in spans])
     columns = [COLUMNS[place] for place in places]
     rows = []
     for indent, span in spans:

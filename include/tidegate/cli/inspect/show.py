@@ -20,7 +20,7 @@ from tidegate.cli.inspect.documents import (
     measure_text,
     size_text,
 )
-from tidegate.cli.inspect.spark_cells import COLUMNS, known_columns, spark_cells
+from tidegate.cli.inspect.spark_cells import COLUMNS, columns_with_figures, spark_cells
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
 from tidegate.gates.examples import examples_text
@@ -231,7 +231,7 @@ def _print_steps(details: CheckpointDetails, out: Output) -> None:
         for step in job.steps:
             steps.append((name, step))
     if steps:
-        places = known_columns([step.spark for _, step in steps])
+        places = columns_with_figures([step.spark for _, step in steps])
         columns = ["took", *(COLUMNS[place] for place in places)]
         rows = []
         for name, step in steps:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tidegate.records.records import SparkWork
 
-__all__ = ["COLUMNS", "known_columns", "spark_cells"]
+__all__ = ["COLUMNS", "columns_with_figures", "spark_cells"]
 
 COLUMNS = ("queries", "in queries", "planned", "run", "analyses", "in analyses", "jobs", "stages", "tasks", "task time")
 """`planned` and `run` are parts of the time in queries."""
@@ -31,7 +31,7 @@ def _text(figure: float | None) -> str:
     return f"{figure:,}"
 
 
-def known_columns(works: Sequence[SparkWork | None]) -> list[int]:
+def columns_with_figures(works: Sequence[SparkWork | None]) -> list[int]:
     """Return the positions of the columns with known figures."""
     cells = [spark_cells(work) for work in works]
     return [place for place in range(len(COLUMNS)) if any(row[place] for row in cells)]

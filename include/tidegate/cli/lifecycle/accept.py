@@ -50,13 +50,13 @@ def accept(
     is_swapped = isinstance(line.backfill.next_step(), Swapped)
     if is_swapped:
         return backfill.swap_in(words, target, line, [], out, is_swapped=True)
-    stopped, made = backfill.replay_rest(target, line, out)
+    stopped, made = backfill.replay_remaining(target, line, out)
     if stopped:
         out.line("Stopped. Run the same command to continue.", "yellow")
         return NO
     tables = {table: compare_table(line, table) for table in tables_of(line)}
     _refuse_broken(name, tables, limits)
-    if not any_differs(tables) and _continues_as_it_is(line):
+    if not any_differs(tables) and _fits_present_state(line):
         discard(line, user_and_host())
         out.document({"pipeline": target.name, "proposal": name, "swap": None, "tables": typed.document_of(tables)})
         out.line(f"Nothing differs: the pipeline continues with this code, and proposal {name} is discarded.")
@@ -107,7 +107,7 @@ def _refuse_broken(name: str, tables: dict[str, TableDifference], limits: list[L
         )
 
 
-def _continues_as_it_is(line: OpenBackfill) -> bool:
+def _fits_present_state(line: OpenBackfill) -> bool:
     """Return whether the pipeline's own state is what this code would have made, as far as the declaration tells."""
     live = line.live
     last = live.ledger.view().last_completed

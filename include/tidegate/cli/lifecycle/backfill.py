@@ -139,7 +139,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         listed = ", ".join(map(str, numbers))
         out.line(f"Releases rows in place from the quarantine of gate {gate}: request {listed}.")
     is_swapped = isinstance(line.backfill.next_step(), Swapped)  # an earlier command was interrupted after the swap
-    stopped, made = (False, []) if is_swapped and args.swap else replay_rest(target, line, out)
+    stopped, made = (False, []) if is_swapped and args.swap else replay_remaining(target, line, out)
     if args.swap and not stopped:
         return swap_in(args, target, line, made, out, is_swapped=is_swapped)
     differences: dict[str, ComparedTable] = {} if stopped else compare(line)
@@ -195,7 +195,7 @@ def _origin(args: argparse.Namespace, target: Target) -> int:
 # -- what it does ------------------------------------------------------------------------------------------
 
 
-def replay_rest(
+def replay_remaining(
     target: Target, line: OpenBackfill, out: Output, *, hold: bool = False
 ) -> tuple[bool, list[dict[str, Any]]]:
     """Read until the backfill has caught up. Return whether the user stopped it, and its checkpoints.
@@ -240,7 +240,7 @@ def swap_in(
             _print_differences(target, line, differences, out)
             if not proposal.problems:  # otherwise `swap` below refuses it, and lists them
                 confirm(f"Swap backfill {line.name} in?", out, yes=args.yes)
-                stopped, more = replay_rest(target, line, out, hold=True)
+                stopped, more = replay_remaining(target, line, out, hold=True)
                 made = [*made, *more]
                 if stopped:
                     raise _stopped()

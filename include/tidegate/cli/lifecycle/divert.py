@@ -13,7 +13,7 @@ from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.targets import Target, open_target
 from tidegate.delta.as_python import json_value
 from tidegate.errors import Rejected, TidegateError
-from tidegate.execution.by_hand.diverting import Diversion, divert, find_refusal, look_at, refuse_undivertible
+from tidegate.execution.by_hand.diverting import Diversion, divert, find_refusal, preview_divert, refuse_undivertible
 from tidegate.records.records import Json
 from tidegate.spark.session import control_settings, session
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with session(control_settings(target.settings)) as spark:
         coordinator.spark = lambda: spark
         refusal = find_refusal(coordinator, args.sink)  # some tables are published through Spark
-        found = look_at(coordinator, spark, refusal, args.where)
+        found = preview_divert(coordinator, spark, refusal, args.where)
         if args.dry_run or not found.rows:
             out.document(_document(target, found, args.limit) | {"possible": bool(found.rows)})
             _print(target, found, args.limit, out)

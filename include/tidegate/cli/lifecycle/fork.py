@@ -13,7 +13,7 @@ from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import Target, open_target, program
 from tidegate.errors import Corrupt, Invalid
 from tidegate.lifecycle.copies import Copied, open_copy, verify
-from tidegate.lifecycle.fork import fork, forked_already, inspect_snapshot, tables_taken_over
+from tidegate.lifecycle.fork import fork, forked_already, inherited_tables, inspect_snapshot
 from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
 from tidegate.state.table import STATE
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     else:
         snapshot = _snapshot_of_pipeline(args)
     snapshot = inspect_snapshot(snapshot, coordinator)
-    taken = tables_taken_over(snapshot, coordinator)
+    taken = inherited_tables(snapshot, coordinator)
     if not args.dry_run:
         fork(snapshot, coordinator, copied, claims=args.claim)
     tables = {name: table.uri for name, table in taken.items()}

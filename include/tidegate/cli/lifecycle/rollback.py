@@ -251,7 +251,7 @@ def _goal(change: TableChange) -> str:
     if change.state is not None:
         return "the state then"
     if change.way.target_version is not None:
-        return change.way.target_version.shown_version
+        return change.way.target_version.displayed_version
     return "empty: it is newer"
 
 

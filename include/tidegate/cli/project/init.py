@@ -85,7 +85,7 @@ def _add(folder: Path, pipeline: str, out: Output) -> int:
             reason="NO_SUCH_FOLDER",
         )
     folder = folder.resolve()
-    _refuse_other_jobs(folder)
+    _refuse_foreign_jobs_package(folder)
     data = "include/data" if _is_astro(folder) else "data"
     shared = {FILE_NAME: rendered(f"project/{FILE_NAME}", pipeline, data=data)}
     written = write_new(folder, shared | pipeline_files(pipeline), kept=[FILE_NAME, _CONFTEST])
@@ -105,7 +105,7 @@ def _add(folder: Path, pipeline: str, out: Output) -> int:
     return 0
 
 
-def _refuse_other_jobs(folder: Path) -> None:
+def _refuse_foreign_jobs_package(folder: Path) -> None:
     """Refuse a project in which Python would import something else as `jobs`."""
     if (folder / "jobs.py").is_file():
         raise Rejected(

@@ -31,7 +31,7 @@ from tidegate.spark.session import control_settings, session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Correction", "Outlook", "correction", "look_ahead", "refuse_failing_sql", "refuse_without_rules"]
+__all__ = ["Correction", "Outlook", "correction", "preview_request", "refuse_failing_sql", "refuse_without_rules"]
 
 SAMPLES = 5
 """Rows to show that would continue, and that would stay."""
@@ -163,7 +163,7 @@ def refuse_failing_sql(request: Request, outlook: Outlook) -> None:
         )
 
 
-def look_ahead(target: Target, quarantine: QuarantinedRows, request: Request) -> Outlook:
+def preview_request(target: Target, quarantine: QuarantinedRows, request: Request) -> Outlook:
     """Check a request's SQL, and return what the request would do. Needs Spark."""
     with session(control_settings(target.settings)) as spark:
         rows = _read(target, quarantine.gate, spark)
@@ -215,7 +215,7 @@ def _declared(target: Target, name: str) -> Gate | None:
     return Expectations(suite, context=context, on_failure=policy["on_failure"], private=policy["private"])
 
 
-def _has_own_rules(target: Target, name: str) -> bool:
+def _may_have_unrecorded_rules(target: Target, name: str) -> bool:
     """Return whether the gate may have rules about single rows that are not recorded, as a gate of one's own may."""
     verdict = verdict_of_gate(target.ledger, name)
     return verdict is not None and {"suite", "contract"}.isdisjoint(verdict.policy)
@@ -225,7 +225,7 @@ def _row_rules(target: Target, name: str, rows: DataFrame) -> tuple[Callable[[],
     """Return the rules about single rows of today's suite, and why they could not be read, or ""."""
     gate, place = _declared(target, name), target.settings.place()
     context = GateContext(target.name, name, place)
-    if gate is None and target.pipeline is None and _has_own_rules(target, name):
+    if gate is None and target.pipeline is None and _may_have_unrecorded_rules(target, name):
         return lambda: None, "only the pipeline's code has them; name it as MODULE:pipeline"
     try:
         rules = gate.row_rules(rows, context) if gate is not None else None

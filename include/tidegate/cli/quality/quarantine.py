@@ -20,7 +20,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.quality.corrections import (
     correction,
-    look_ahead,
+    preview_request,
     refuse_failing_sql,
     refuse_without_rules,
 )
@@ -280,7 +280,7 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
     dry_run = getattr(args, "dry_run", False)
     expected = None
     if request.correct_sql or request.action == "rejudge" or (dry_run and request.corrects):
-        outlook = look_ahead(target, quarantine, request)
+        outlook = preview_request(target, quarantine, request)
         expected = outlook.forecast
         document |= {"preview": outlook.document()}
         outlook.show(request, out)
@@ -328,7 +328,7 @@ def _ask_in_place(
     found = in_place(target.ledger, quarantine, request)
     refuse_without_place(quarantine, found)
     if request.correct_sql:
-        outlook = look_ahead(target, quarantine, request)
+        outlook = preview_request(target, quarantine, request)
         outlook.show(request, out)
         refuse_failing_sql(request, outlook)
     document: Json = {"pipeline": target.name, "gate": quarantine.gate, "action": request.action}

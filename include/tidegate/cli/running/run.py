@@ -17,7 +17,7 @@ from tidegate.config import Settings
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.loop import Schedule, run_checkpoints
-from tidegate.execution.opening import refuse_by_interval
+from tidegate.execution.opening import refuse_interval_pipeline
 from tidegate.proposal.expiry import discard_expired
 from tidegate.records.records import Published
 from tidegate.spark.session import reused_session
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     schedule = _schedule(args, target.settings)
     discard_expired(coordinator, target.settings.proposal_ttl)
     if schedule.by_event:
-        refuse_by_interval(coordinator.graph)
+        refuse_interval_pipeline(coordinator.graph)
     progress = progress_for(out)
     stopped = False
     try:

@@ -64,7 +64,7 @@ class Followed:
             if over or (entry is not None and entry.rollback is not None):  # not a checkpoint
                 self._pending.discard(id)
                 continue
-            if view is not None and view.shown_state in ("completed", "aborted"):
+            if view is not None and view.displayed_state in ("completed", "aborted"):
                 self._pending.discard(id)
                 news.append(checkpoint_document(view, {}))
         return news

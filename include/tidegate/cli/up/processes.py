@@ -22,7 +22,7 @@ from tidegate import seams
 from tidegate.cli.up.home import Home
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.spark.server.locks import try_lock
-from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, machine, wait_gone
+from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, machine, wait_for_end
 
 __all__ = ["Child", "Processes", "adopt_processes", "end_leftover_processes", "last_error", "lock_project", "log_end"]
 
@@ -75,7 +75,7 @@ class Child:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(seconds)
         elif self.id is not None:
-            wait_gone(self.id, seconds)
+            wait_for_end(self.id, seconds)
 
 
 @contextlib.contextmanager

@@ -298,7 +298,7 @@ class SwapStep(BackfillStep):
         discard(line, request.requester)
         send_events(self, task, swapped.id, self.asset_events, by_partition=False)
         changes = partial(unannounced_changes, task, swapped.id)
-        self.tell_lineage(lambda: of_checkpoint(task.coordinator, swapped.id, changes))
+        self.send_lineage(lambda: of_checkpoint(task.coordinator, swapped.id, changes))
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
     def _swapped(self, task: Task, line: OpenBackfill, request: RequestedBackfill, *, done: bool) -> CompletedSwap:

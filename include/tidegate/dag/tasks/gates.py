@@ -68,7 +68,7 @@ class GateOperator(PipelineTask):
         with self.opened_task(context) as task:
             entry, acked = self._judged(task)
             verdict = acked.ack.gates[self.gate]
-            self.tell_lineage(lambda: of_gate(task.coordinator, entry, self.gate, verdict))
+            self.send_lineage(lambda: of_gate(task.coordinator, entry, self.gate, verdict))
             _log_verdict(self.gate, entry.id, verdict)
             if verdict.quarantined and verdict.outcome != "abort":
                 where = f"{self.pipeline.name} {self.gate} --checkpoint {entry.id}"

@@ -27,7 +27,7 @@ from tidegate.dag.tasks import reasons
 from tidegate.dag.tasks.asset_events import send_events, unannounced_changes
 from tidegate.dag.tasks.following import follow, followed, start_run
 from tidegate.dag.tasks.notices import Notice, Notifiers, about_completed, send_notice, send_promise_notices
-from tidegate.dag.tasks.task import Cancelled, Task, kill_unless_done
+from tidegate.dag.tasks.task import Cancelled, Task, kill_unless_finished
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable, trace_without_values
 from tidegate.execution.deadline import DeadlinePassed, cancel_in_time, job_deadline, job_is_late, opened
 from tidegate.execution.job.readiness import OVERTAKEN
@@ -111,7 +111,7 @@ class PipelineTask(BaseOperator):
         provider.postpone_start(task)
         return task
 
-    def tell_lineage(self, look_up: Callable[[], TaskDatasets]) -> None:
+    def send_lineage(self, look_up: Callable[[], TaskDatasets]) -> None:
         """Look up what OpenLineage's provider is to send about this task. Never raises."""
         self._lineage = provider.looked_up(look_up)
 
@@ -134,7 +134,7 @@ class PipelineTask(BaseOperator):
         """End the process on SIGTERM. Airflow only calls this method, and would let the process continue."""
         cancel_in_time(self._cancel)
         if self._done is not None:
-            kill_unless_done(self._done)
+            kill_unless_finished(self._done)
         raise Cancelled(f"task {self.task_id} is cancelled, and so is its Spark work")
 
     @contextlib.contextmanager
@@ -144,7 +144,7 @@ class PipelineTask(BaseOperator):
         self._done = done = threading.Event()
         try:
             task = Task.open(self.pipeline, self.project, context)
-            self._look_at_promises(task)
+            self._check_promises(task)
             yield task
         except TidegateError as error:
             if task is not None:
@@ -181,7 +181,7 @@ class PipelineTask(BaseOperator):
         """Tell people, through the notifiers that the DAG file lists for such an event."""
         send_notice(self.notifiers, task.context, notice)
 
-    def _look_at_promises(self, task: Task) -> None:
+    def _check_promises(self, task: Task) -> None:
         """Tell people of tables that have become too old, or new again. Each try of each task looks, so also one that
         waits, and the task that nothing is planned in because the pipeline is suspended."""
         send_promise_notices(
@@ -311,7 +311,7 @@ class TriggerOperator(PipelineTask):
                 raise AirflowSkipException(f"entry {rollback} is a rollback: jobs have nothing to do")
             triggered = self.triggered(task, only_if_new=task.by_event)
             plan = triggered.plan
-            self.tell_lineage(lambda: of_plan(task.coordinator, plan))
+            self.send_lineage(lambda: of_plan(task.coordinator, plan))
             done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
             _log_plan(plan, adopted=triggered.adopted, done=done)
             if not triggered.adopted:
@@ -336,7 +336,7 @@ class JobOperator(PipelineTask):
         with self.opened_task(context) as task:
             plan = self._plan(task)
             look_up = partial(of_job, task.coordinator, plan.id, self.job)
-            self.tell_lineage(look_up)
+            self.send_lineage(look_up)
             try:
                 ack = ask_job(task.coordinator, plan.id, self.job, task.is_job_running)
             except Rejected as error:  # not its turn: the same job of an earlier checkpoint is still running
@@ -345,7 +345,7 @@ class JobOperator(PipelineTask):
                 log.info("%s: already done, nothing to do", self._about(plan))
                 return {"checkpoint": plan.id}
             self._work(task, plan)
-            self.tell_lineage(look_up)
+            self.send_lineage(look_up)
             return {"checkpoint": plan.id}
 
     def _plan(self, task: Task) -> Plan:
@@ -437,9 +437,9 @@ class CompleteOperator(PipelineTask):
             outcome = finished.outcome
             if outcome.state == "retired":
                 raise AirflowSkipException(f"checkpoint {id} was decided and retired long ago: nothing to do")
-            self.tell_lineage(lambda: of_checkpoint(task.coordinator, id, partial(unannounced_changes, task, id)))
+            self.send_lineage(lambda: of_checkpoint(task.coordinator, id, partial(unannounced_changes, task, id)))
             if outcome.reason == QUARANTINED:
-                raise _skip_and_read_again(task, id, outcome.detail)
+                raise _reread_input(task, id, outcome.detail)
             if outcome.state == "aborted":
                 raise AirflowFailException(reasons.aborted(finished))
             self._refuse_unpublished(id, finished)
@@ -499,12 +499,12 @@ class CompleteOperator(PipelineTask):
         if entry is not None and self.notifiers:
             for notice in about_completed(entry, task.coordinator.ledger):
                 self.notify(task, notice)
-            self._look_at_promises(task)
+            self._check_promises(task)
         log.info("Checkpoint %s is completed and published", id)
         return {"checkpoint": id}
 
 
-def _skip_and_read_again(task: Task, id: int, why: str) -> AirflowSkipException:
+def _reread_input(task: Task, id: int, why: str) -> AirflowSkipException:
     """Start the run that reads the input of an aborted checkpoint again. Return the exception that ends this one."""
     plan = task.coordinator.ledger.plan(id)
     if plan is not None:

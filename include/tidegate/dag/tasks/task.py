@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidegate.checkpoint.manifests import jobs_without_ack
 from tidegate.config import Settings
 from tidegate.dag.names import CONF_BACKFILL, job_task
-from tidegate.dag.runs import run_gone_reason
+from tidegate.dag.runs import ended_run_reason
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.execution.opening import open_coordinator
-from tidegate.records.airflow_login import ask_airflow_by
+from tidegate.records.airflow_login import _ask_airflow_with
 from tidegate.records.names import CONF_FROM, airflow_run
 from tidegate.records.records import REQUEST, Plan
 from tidegate.versions.airflow import AirflowSkipException, find_connection
@@ -46,7 +46,7 @@ class Cancelled(KeyboardInterrupt):
     """Airflow cancels the task: it was marked, cleared or deleted, or its worker is shut down."""
 
 
-def kill_unless_done(done: threading.Event) -> None:
+def kill_unless_finished(done: threading.Event) -> None:
     """Kill this process unless its work is done soon.
 
     Raising Cancelled does not always end it: if it interrupts a call, closing a gRPC channel may hang forever, and in a
@@ -76,7 +76,7 @@ class Task:
     @classmethod
     def open(cls, pipeline: Pipeline, project: str, context: Any) -> Task:
         """Open everything that a try needs. Tries share nothing."""
-        ask_airflow_by(find_connection)
+        _ask_airflow_with(find_connection)
         coordinator, settings = open_coordinator(pipeline, project)
         dag_run = context["dag_run"]
         if coordinator.graph.by_interval:
@@ -155,7 +155,7 @@ class Task:
     def abandon_reason(self, plan: Plan) -> str | None:
         """Return why no other process will end the checkpoint `plan`, as a hint. None if Airflow does not answer."""
         try:
-            return run_gone_reason(plan)
+            return ended_run_reason(plan)
         except Exception as error:
             log.warning("Could not check whether the run of checkpoint %s continues: %r", plan.id, error)
             return None
@@ -221,7 +221,7 @@ class Task:
         dag_id, _, run_id = airflow_id.partition(":")
         ti = self.context["ti"]
         if prefix != "airflow" or dag_id != ti.dag_id:
-            return run_gone_reason(plan) is None
+            return ended_run_reason(plan) is None
         try:
             states = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
         except Exception as error:

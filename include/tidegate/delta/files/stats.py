@@ -103,19 +103,19 @@ def decimal_text(value: Decimal) -> str:
 def _leaves(schema: Json, skipped: set[str]) -> Iterator[_Leaf]:
     for column in schema["fields"]:
         if column["name"] not in skipped:
-            yield from _leaves_of(column["type"], (column["name"],), False)
+            yield from _leaf_fields_of(column["type"], (column["name"],), False)
 
 
-def _leaves_of(kind: Any, path: tuple[str, ...], in_list: bool) -> Iterator[_Leaf]:
+def _leaf_fields_of(kind: Any, path: tuple[str, ...], in_list: bool) -> Iterator[_Leaf]:
     if isinstance(kind, str):
         yield _Leaf(path, kind, in_list)
     elif kind["type"] == "struct":
         for member in kind["fields"]:
-            yield from _leaves_of(member["type"], (*path, member["name"]), in_list)
+            yield from _leaf_fields_of(member["type"], (*path, member["name"]), in_list)
     else:
         for part in ("elementType", "keyType", "valueType"):
             if part in kind:
-                yield from _leaves_of(kind[part], path, True)
+                yield from _leaf_fields_of(kind[part], path, True)
 
 
 def _merge(chunks: Sequence[Any], leaf: _Leaf, includes_nan: bool) -> _Bounds:

@@ -41,7 +41,7 @@ from tidegate.spark.session import cancel_in
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DIVERTED", "Diversion", "RefusedRows", "divert", "find_refusal", "look_at", "refuse_undivertible"]
+__all__ = ["DIVERTED", "Diversion", "RefusedRows", "divert", "find_refusal", "preview_divert", "refuse_undivertible"]
 
 DIVERTED = "diverted"
 """The rule that rows in quarantine have broken because they were diverted."""
@@ -121,7 +121,7 @@ def find_refusal(coordinator: Coordinator, name: str) -> RefusedRows:
     return RefusedRows(sinking, target_gate_name(name), last, tuple(waiting), error)
 
 
-def look_at(coordinator: Coordinator, spark: SparkSession, refusal: RefusedRows, condition: str) -> Diversion:
+def preview_divert(coordinator: Coordinator, spark: SparkSession, refusal: RefusedRows, condition: str) -> Diversion:
     """Return what a divert would do. Nothing is written."""
     view = coordinator.ledger.view()
     found = Diversion(refusal, condition)
@@ -323,7 +323,7 @@ def _stage(
         by_checkpoint[str(id)] = by_checkpoint.get(str(id), 0) + divided.rows
         rest.append(ledger.pack(divided.committable, coordinator.graph.parts))
     rows = sum(by_checkpoint.values())
-    _refuse_other_number(rows, expected_rows, record)
+    _refuse_changed_count(rows, expected_rows, record)
     quarantined = [_quarantined(coordinator, refusal, record, taken, rows, staging)]
     if earlier is not None:
         quarantined = [*earlier.quarantined, *quarantined]
@@ -331,7 +331,7 @@ def _stage(
     return DivertedRows(rest=rest, quarantined=quarantined, rows=rows, by_checkpoint=by_checkpoint)
 
 
-def _refuse_other_number(rows: int, expected: int | None, record: Divert) -> None:
+def _refuse_changed_count(rows: int, expected: int | None, record: Divert) -> None:
     if rows and expected in (None, rows):
         return
     raise Rejected(

@@ -111,7 +111,7 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
 
     def changed(before: DataFrame, keys: Sequence[str]) -> DataFrame:
         after = change(before)
-        _refuse_other_columns(before, after, uid)
+        _refuse_changed_columns(before, after, uid)
         after = after.select(*map(quoted, before.columns)).localCheckpoint()
         _refuse_twice(after, keys, uid)
         return after
@@ -156,7 +156,7 @@ def _operator(graph: Graph, uid: str) -> OperatorNode:
     )
 
 
-def _refuse_other_columns(before: DataFrame, after: DataFrame, uid: str) -> None:
+def _refuse_changed_columns(before: DataFrame, after: DataFrame, uid: str) -> None:
     columns, new_columns = _column_types(before), _column_types(after)
     if columns != new_columns:
         raise Invalid(

@@ -17,7 +17,7 @@ from tidegate.delta import Location, Syncing, rows_written
 from tidegate.errors import TidegateError
 from tidegate.execution.job.differences import changed_by_hand, differences
 from tidegate.execution.job.exchange import BaseMemory
-from tidegate.execution.job.small_input import amounts_of, are_few
+from tidegate.execution.job.small_input import amounts_of, is_small_input
 from tidegate.execution.job.upstream_view import UpstreamRows
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.operators.context import OperatorContext
@@ -25,7 +25,7 @@ from tidegate.operators.inputs import analysed
 from tidegate.operators.retractions.key import ChangelogKey
 from tidegate.pipeline.graph.graph import Graph, Job, OperatorNode
 from tidegate.pipeline.graph.jobs import share_of
-from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
+from tidegate.pipeline.graph.meaning import meaning_of, refuse_misread_states, without_removed
 from tidegate.pipeline.graph.nodes import makers_of, replaced_rows_of
 from tidegate.records import typed
 from tidegate.records.records import Amount, Json, Payload, Plan
@@ -90,7 +90,7 @@ class OperatorRunner:
         self.received_keys: Mapping[str, ChangelogKey] = {}
         """Keys of changelogs of other jobs' streams, which these jobs found in their plans."""
         if prev is not None:
-            refuse_other_meanings(pipeline.graph, prev.memory, prev.id)
+            refuse_misread_states(pipeline.graph, prev.memory, prev.id)
         if prev is not None:
             self.before = without_removed(pipeline.graph, prev.memory)
         else:
@@ -176,7 +176,7 @@ class OperatorRunner:
         amounts: list[Amount] = []
         for name in stage.inputs:
             amounts += amounts_of(name, makers, streams, self.read)
-        few_rows_arrive = are_few(amounts)
+        few_rows_arrive = is_small_input(amounts)
         return OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,

@@ -96,7 +96,7 @@ def early_input_reader(
         return None
     if allows_overtaking(_lineage(entry, base, below)):
         return None
-    ledger, streams = pipeline.ledger, pipeline.graph.channels_by_job[job.name]
+    ledger, streams = pipeline.ledger, pipeline.graph.channels_of_jobs[job.name]
     if prev is not None:
         already_taken = ledger.chosen_ack(prev, job.name).ahead
     else:

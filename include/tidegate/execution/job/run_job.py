@@ -35,7 +35,7 @@ from tidegate.connectors.source import SourceContext
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.execution.analysis import analyse, declaration_error
-from tidegate.execution.at_once import all_at_once, stages_in_turn
+from tidegate.execution.at_once import all_at_once, order_stages
 from tidegate.execution.by_hand.manual_edits import Diverting, ManualEdit, no_rows_of
 from tidegate.execution.column_tracing import fingerprints_of, is_still_true, traced_functions, traced_stages
 from tidegate.execution.job import readiness
@@ -79,7 +79,7 @@ from tidegate.spark.frame_facts import (
 )
 from tidegate.spark.local_session import use_in_thread
 from tidegate.spark.materialize import materialize, release
-from tidegate.spark.storage.same_disk import on_one_machine, refuse_other_disks
+from tidegate.spark.storage.same_disk import on_one_machine, refuse_unshared_disks
 from tidegate.state.table import StateSink
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class Attempt:
         self.operating = OperatorRunner(
             self.pipeline, self.job, self.plan, self.staging, base_memory, self.exchange.memory
         )
-        self.operating.event_times.stands_still = self.manual_edit is not None
+        self.operating.event_times.does_not_move = self.manual_edit is not None
         self.gating = GateRunner(
             self.pipeline,
             self.plan,
@@ -287,7 +287,7 @@ class Attempt:
                     self.exchange.finish()
                     self.trace_columns(streams, spark, prev)
                     self.collect_samples(streams, spark)
-                self.verify_again()
+                self.reverify_sources()
                 self.refuse_ended()
             return self.ack(staged, prev)
 
@@ -401,7 +401,7 @@ class Attempt:
             folders = self._staging_folders()
             if on_one_machine(spark):
                 folders += self._state_folders()
-            refuse_other_disks(spark, folders)
+            refuse_unshared_disks(spark, folders)
             refuse_damaged(self.pipeline, self._tables_in_buckets())
         if self.manual_edit is not None:
             needed = self.manual_edit.streams
@@ -419,7 +419,7 @@ class Attempt:
     def _read_source(self, sourcing: SourceNode, spark: SparkSession) -> DataFrame:
         self.step(f"reading {sourcing.name}")
         planned = self.plan.sources[sourcing.name]
-        if planned.stands_still:
+        if planned.does_not_move:
             self.measuring.taken[sourcing.name] = self.upper_bounds[sourcing.name] = Amount()
             return no_rows_of(self.pipeline, self.plan, sourcing.name, spark)
         ledger = self.pipeline.ledger
@@ -450,12 +450,12 @@ class Attempt:
             rows = like_before(rows, f"source {declared}")
         return no_rows_like(rows) if planned.empty else rows
 
-    def verify_again(self) -> None:
+    def reverify_sources(self) -> None:
         """Verify sources that ask for it again, now that the last row has been read."""
         if self.manual_edit is not None:
             return
         for sourcing in self.job.sources:
-            if sourcing.source.verified_after and not self.plan.sources[sourcing.name].stands_still:
+            if sourcing.source.verified_after and not self.plan.sources[sourcing.name].does_not_move:
                 self._verify(sourcing)
 
     def find_changed_input(self) -> TidegateError | None:
@@ -467,7 +467,7 @@ class Attempt:
         if self.manual_edit is not None:
             return None
         for sourcing in self.job.sources:
-            if self.plan.sources[sourcing.name].stands_still:
+            if self.plan.sources[sourcing.name].does_not_move:
                 continue
             try:
                 self._verify(sourcing)
@@ -526,7 +526,7 @@ class Attempt:
             self._persist_costly(streams, cached)
             self.operating.small = self.gating.small = self.has_little_input
             self.operating.read = {**self.upper_bounds, **self.exchange.received}
-            for stages in stages_in_turn(self.job.stages, streams, one_by_one=self.manual_edit is not None):
+            for stages in order_stages(self.job.stages, streams, one_by_one=self.manual_edit is not None):
                 self._run_stages(stages, streams, spark)
                 if self.gating.aborts:
                     break  # the ack will have the verdicts, and name no rows

@@ -27,7 +27,7 @@ from tidegate.state.keyed import MIN_WRITTEN_PARTITIONS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["amounts_of", "are_few", "is_small", "planned_simply"]
+__all__ = ["amounts_of", "is_small", "is_small_input", "planned_simply"]
 
 SMALL_BYTES: Final = 32_000_000
 FEW_ROWS: Final = 20_000
@@ -44,19 +44,19 @@ def is_small(amounts: Iterable[Amount]) -> bool:
     return bool(parts) and sum(map(_share_of_small, parts)) <= 1
 
 
-def are_few(amounts: Iterable[Amount]) -> bool:
+def is_small_input(amounts: Iterable[Amount]) -> bool:
     """Return whether these are few rows. False if their number is unknown, as without any amounts."""
     parts = list(amounts)
-    return bool(parts) and sum(map(_share_of_few, parts)) <= 1
+    return bool(parts) and sum(map(_share_of_small_input, parts)) <= 1
 
 
 def _share_of_small(amount: Amount) -> float:
     if amount.bytes is not None:
         return amount.bytes / SMALL_BYTES
-    return _share_of_few(amount)
+    return _share_of_small_input(amount)
 
 
-def _share_of_few(amount: Amount) -> float:
+def _share_of_small_input(amount: Amount) -> float:
     limits = ((amount.rows, FEW_ROWS), (amount.bytes, FEW_BYTES))
     return max((number / limit for number, limit in limits if number is not None), default=float("inf"))
 

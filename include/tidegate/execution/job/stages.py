@@ -15,7 +15,7 @@ from tidegate.pipeline.graph.late_sensitive import streams_after
 from tidegate.pipeline.graph.nodes import makers_of, replaced_rows_of
 from tidegate.pipeline.selection import sql_of
 from tidegate.spark.errors import code_of_error, translate
-from tidegate.spark.frame_facts import is_known_empty, mark_empty_by_plan, with_callers
+from tidegate.spark.frame_facts import is_known_empty, mark_if_plan_is_empty, with_callers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,7 +98,7 @@ def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Gra
     inputs = [streams[name] for name in stage.inputs]
     results = results_of(stage, call_stage(stage, inputs))
     if all(map(is_known_empty, inputs)):
-        results = {name: mark_empty_by_plan(frame) for name, frame in results.items()}
+        results = {name: mark_if_plan_is_empty(frame) for name, frame in results.items()}
     if graph.updating.isdisjoint(stage.inputs):
         return results
     retracted = []

@@ -172,7 +172,7 @@ class UpstreamRows:
         if isinstance(maker, GateNode):
             return self._remake_rows(maker.input)
         if isinstance(maker, OperatorNode):
-            return self._remake_rows_emitted_by(maker)
+            return self._rebuild_emitted_rows(maker)
         frames: list[DataFrame] = []
         for name in maker.inputs:
             frame = self._remake_rows(name)
@@ -181,7 +181,7 @@ class UpstreamRows:
             frames.append(frame)
         return results_of(maker, call_stage(maker, frames))[stream]
 
-    def _remake_rows_emitted_by(self, node: OperatorNode) -> DataFrame | None:
+    def _rebuild_emitted_rows(self, node: OperatorNode) -> DataFrame | None:
         """Return the rows of an operator that hold at the base, from its states."""
         names = []
         for name in (*node.inputs, *map(replaced_rows_of, node.inputs)):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.operators.context import Watermarks
-from tidegate.pipeline.graph.event_time import column_of, delay_s, idle_after_s, into_operator, lag_by_source
+from tidegate.pipeline.graph.event_time import column_of, delay_s, event_time_origins, idle_after_s, into_operator
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records import typed
 from tidegate.records.interval import Interval
@@ -69,10 +69,10 @@ class EventTimes:
             self.interval = Interval.of_record(plan.interval)
         """The data interval, in an interval pipeline."""
         self.streams: Mapping[str, DataFrame] = {}
-        self.lags = lag_by_source(graph.sources, graph.stages)
+        self.lags = event_time_origins(graph.sources, graph.stages)
         self._small = False
         self._passed_on: Collection[str] = ()
-        self.stands_still = False
+        self.does_not_move = False
         """Whether event time does not advance, as in a manual edit."""
         self.counted: dict[str, int] = {}
         """The number of rows of sources whose rows were read for their event time."""
@@ -93,7 +93,7 @@ class EventTimes:
 
     def needs_rows(self, name: str) -> bool:
         """Return whether a source's planned rows have to be read for its event time."""
-        if self.stands_still or self.interval is not None:
+        if self.does_not_move or self.interval is not None:
             return False
         if name in self._maxima or name not in self.graph.sources or self.plan.sources[name].empty:
             return False
@@ -111,7 +111,7 @@ class EventTimes:
             return Watermarks(None, END_OF_TIME, self.interval.end, event_time_ends=True, covers_all_input=True)
         record = self.before.get(_key(stage.name))
         before = typed.convert(record["at"], datetime) if record else None
-        if self.stands_still:
+        if self.does_not_move:
             return Watermarks(before, before)
         lags = self.lags[into_operator(stage.name)]
         reached = self._minimum(lags)
@@ -192,7 +192,7 @@ class EventTimes:
     def _advanced(self, name: str) -> Partition:
         record = self.before.get(name)
         previous = partition_of(record) if record else Partition(active=self.clock)
-        if self.plan.sources[name].stands_still:
+        if self.plan.sources[name].does_not_move:
             # The source has input, but waits for other sources: it is not idle.
             return msgspec.structs.replace(previous, active=self.clock)
         if self.plan.sources[name].empty:

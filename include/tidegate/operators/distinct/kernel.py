@@ -108,7 +108,7 @@ class NewValues(Kernel):
             change[DELETED] = pa.array(np.zeros(changed_values.num_rows, bool))
             changes.append(pa.table(change))
             new_values.append((changed_values, {count: mask[changed] for count, mask in is_new.items()}))
-        return KernelResult(changes, self._growth_by_key(new_values, merged), counters)
+        return KernelResult(changes, self._growth_per_key(new_values, merged), counters)
 
     def _is_current(self, rows: pa.Table, matches: tuple[Any, Any], lives: Any) -> Any:
         """Return which of the values are stored for the present life of their key."""
@@ -124,7 +124,7 @@ class NewValues(Kernel):
         merged = reduced(rows.filter(arrived[CARRIES_AGGREGATES]).to_batches(), self.key_columns, self.co_aggregates)
         return rows.slice(0, 0) if merged is None else merged
 
-    def _growth_by_key(
+    def _growth_per_key(
         self, new_values: Sequence[tuple[pa.Table, Mapping[int, Any]]], merged: pa.Table
     ) -> Iterator[pa.Table]:
         """Yield a row for each key: the growth of its counts, and its partial values of other aggregates.

@@ -16,7 +16,7 @@ from tidegate.operators.distinct.kernel import (
     NewValues,
     new_column,
 )
-from tidegate.operators.distinct.pre_aggregation import learn, may_be_reduced, reduce_by_value
+from tidegate.operators.distinct.pre_aggregation import learn, may_be_reduced, reduce_values
 from tidegate.operators.functions import Function
 from tidegate.operators.inputs import sql_type
 from tidegate.records.names import quoted
@@ -252,7 +252,7 @@ def _run_kernel(
     if co_aggregates is not None and not sums_that_do_not_fit_fail(rows.sparkSession):
         is_reduced = False
     if is_reduced:
-        batch = reduce_by_value(with_fields(batch, arriving), keys, co_ops)
+        batch = reduce_values(with_fields(batch, arriving), keys, co_ops)
         arriving.append(T.StructField(MULTIPLICITY, long))
     new_fields = [T.StructField(new_column(number), long) for number in range(count_total)]
     output = run_kernel(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tidegate.operators.context import OperatorContext
 
-__all__ = ["learn", "may_be_reduced", "reduce_by_value", "remember_reducing"]
+__all__ = ["learn", "may_be_reduced", "reduce_values", "remember_reducing"]
 
 REDUCED_FROM: Final = "rows_reduced_from"
 """The key in the operator's memory for the first checkpoint that tries pre-aggregation again, by the first state of
@@ -58,7 +58,7 @@ def learn(name: str, counts: Mapping[str, int], context: OperatorContext) -> Non
     context.remember[REDUCED_FROM] = {**before, name: 0 if pays_off else context.checkpoint + UNREDUCED}
 
 
-def reduce_by_value(batch: DataFrame, keys: Sequence[str], ops: Mapping[str, str]) -> DataFrame:
+def reduce_values(batch: DataFrame, keys: Sequence[str], ops: Mapping[str, str]) -> DataFrame:
     """Merge the rows of each value into one, with their number. ops: how the co-aggregates are merged.
 
     Co-aggregates with texts are part of the grouping instead, because Spark would sort to find extremes of texts.

@@ -221,8 +221,8 @@ def _pairs(join: IntervalJoinKernel, left: _Rows, right: _Rows) -> Pairs:
     right_all, right_new = np.arange(len(right.times)), np.flatnonzero(right.is_new)
     return Pairs(
         [
-            _find_near_pairs(join, (left, left_codes, left_new), (right, right_codes, right_all)),
-            _find_near_pairs(join, (left, left_codes, left_old), (right, right_codes, right_new)),
+            _find_pairs_within_bounds(join, (left, left_codes, left_new), (right, right_codes, right_all)),
+            _find_pairs_within_bounds(join, (left, left_codes, left_old), (right, right_codes, right_new)),
         ]
     )
 
@@ -310,7 +310,9 @@ def repeat_positions(sizes: Any) -> Iterator[tuple[Any, Any]]:
         yield positions, np.arange(start, end) - np.repeat(starts, repeats)
 
 
-def _find_near_pairs(join: IntervalJoinKernel, left: tuple[_Rows, Any, Any], right: tuple[_Rows, Any, Any]) -> Ranges:
+def _find_pairs_within_bounds(
+    join: IntervalJoinKernel, left: tuple[_Rows, Any, Any], right: tuple[_Rows, Any, Any]
+) -> Ranges:
     """Return the pairs of rows with equal keys whose times are within the bounds. Each side: rows, codes, positions."""
     import numpy as np
 

@@ -90,8 +90,8 @@ class DeduplicateWithin(Kernel):
             [rows.select(self.key_columns), stored.select(self.key_columns)], self.key_columns
         )
         first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
-        first = first[~_is_near_stored(codes[first], times[first], stored_codes, stored_times, self.min_distance)]
-        return first[_pick_rows_apart(codes[first], times[first], self.min_distance)]
+        first = first[~_is_close_to_stored(codes[first], times[first], stored_codes, stored_times, self.min_distance)]
+        return first[_pick_distant_rows(codes[first], times[first], self.min_distance)]
 
     def changes(self, firsts: pa.Table, stored: pa.Table) -> pa.Table:
         """Return how the state changes: these rows are added, and expired ones are deleted."""
@@ -196,7 +196,7 @@ def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: b
     return order[firsts]
 
 
-def _is_near_stored(codes: Any, times: Any, stored_codes: Any, stored_times: Any, min_distance: int) -> Any:
+def _is_close_to_stored(codes: Any, times: Any, stored_codes: Any, stored_times: Any, min_distance: int) -> Any:
     """Return a mask of the rows that are closer than `min_distance` to a stored one of their key."""
     import numpy as np
 
@@ -214,7 +214,7 @@ def _is_near_stored(codes: Any, times: Any, stored_codes: Any, stored_times: Any
     return is_near
 
 
-def _pick_rows_apart(codes: Any, times: Any, min_distance: int) -> Any:
+def _pick_distant_rows(codes: Any, times: Any, min_distance: int) -> Any:
     """Return the positions of each key's first row, and of each row that is far enough from the last one picked.
 
     The rows are ordered by key and time.

@@ -48,7 +48,7 @@ class Frames:
         if pa.types.is_floating(column.type):
             values = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy()
             if self.moving:
-                sums = self._sums_one_by_one(values)
+                sums = self._sequential_sums(values)
             else:
                 sums = self._running_sums(values)
             return pa.array(sums, mask=missing).cast(column.type)
@@ -77,7 +77,7 @@ class Frames:
             sums[positions] += sums[positions - 1]
         return sums
 
-    def _sums_one_by_one(self, values: Any) -> Any:
+    def _sequential_sums(self, values: Any) -> Any:
         import numpy as np
 
         lengths, positions = self._lengths, np.arange(len(values))

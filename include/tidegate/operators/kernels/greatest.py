@@ -16,7 +16,7 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LatestRow", "compared", "positions_of_both"]
+__all__ = ["LatestRow", "compared", "positions_in_common"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LatestRow(Kernel):
 
         rows = self.combine(arrived).combine_chunks()
         before = stored[0].combine_chunks()
-        new, old = positions_of_both(rows, before, self.key_columns)
+        new, old = positions_in_common(rows, before, self.key_columns)
         is_greater = np.ones(rows.num_rows, bool)
         is_greater[new[~self._greater(rows.take(pa.array(new)), before.take(pa.array(old)))]] = False
         retracted = before.take(pa.array(old[is_greater[new]]))
@@ -76,7 +76,7 @@ class LatestRow(Kernel):
         return repr(python_rows(rows.select(list(self.columns)).slice(place, 1)))
 
 
-def positions_of_both(rows: pa.Table, before: pa.Table, key_columns: Sequence[str]) -> tuple[Any, Any]:
+def positions_in_common(rows: pa.Table, before: pa.Table, key_columns: Sequence[str]) -> tuple[Any, Any]:
     """Return the positions of the keys that both tables have, in each. Both have one row per key."""
     import numpy as np
 

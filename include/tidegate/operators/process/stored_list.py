@@ -56,7 +56,7 @@ class EntryFiles:
         runs = [run for run in self.runs if run.groups[0] <= group <= run.groups[1]]
         streams = [self._entries_in_run(run, matcher, names) for run in runs]
         last_place = -1
-        for place, _, is_live, entry in heapq.merge(*streams, key=_by_place_and_age):
+        for place, _, is_live, entry in heapq.merge(*streams, key=_place_and_age):
             if place != last_place and is_live:
                 yield entry
             last_place = place
@@ -100,7 +100,7 @@ class EntryFiles:
         return self.limit is None or touched is None or touched > self.limit
 
 
-def _by_place_and_age(entry: _StoredEntry) -> tuple[int, int]:
+def _place_and_age(entry: _StoredEntry) -> tuple[int, int]:
     return entry[:2]
 
 

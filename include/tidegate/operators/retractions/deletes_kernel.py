@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.kernels.greatest import compared, positions_of_both
+from tidegate.operators.kernels.greatest import compared, positions_in_common
 from tidegate.operators.kernels.ranked import in_order
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
@@ -35,7 +35,7 @@ class NewestDeletes(Kernel):
 
         before, arrived = stored[0].combine_chunks(), arrived.combine_chunks()
         newest = self._first(arrived, ascends=False)
-        new, old = positions_of_both(newest, before, self.key_columns)
+        new, old = positions_in_common(newest, before, self.key_columns)
         is_outdated, is_stored = np.zeros(newest.num_rows, bool), np.zeros(newest.num_rows, bool)
         greater, equal = compared(newest.take(pa.array(new)), before.take(pa.array(old)), self.order)
         is_outdated[new[~(greater | equal)]] = True
@@ -47,7 +47,7 @@ class NewestDeletes(Kernel):
         changes = newest.select(columns).take(pa.array(chosen))
         changes = changes.append_column(DELETED, pa.array(~is_deletion[chosen]))
         oldest = self._first(arrived, ascends=True)
-        new, old = positions_of_both(oldest, before, self.key_columns)
+        new, old = positions_in_common(oldest, before, self.key_columns)
         greater, _ = compared(before.take(pa.array(old)), oldest.take(pa.array(new)), self.order)
         return KernelResult([changes], [before.select(columns[1:]).take(pa.array(old[greater]))])
 

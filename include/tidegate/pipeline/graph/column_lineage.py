@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from tidegate.operators.join.sides import LEFT_ONLY
 from tidegate.operators.window.closing import END, START
-from tidegate.pipeline.graph.event_time import column_of, lag_by_source
+from tidegate.pipeline.graph.event_time import column_of, event_time_origins
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, StageNode
 from tidegate.pipeline.graph.nodes import GateNode, Node
 from tidegate.pipeline.selection import expression_of, selected
@@ -145,7 +145,7 @@ class ColumnLineage:
         timed, stream = stage.spec.event_time, stage.inputs[0]
         if timed is None or not timed.inputs:
             return None
-        lags = lag_by_source(self.sources, self.graph.stages)
+        lags = event_time_origins(self.sources, self.graph.stages)
         column = timed.inputs[0].column or column_of(lags.get(stream, {}), self.sources)
         return self._all([(stream, column)], "transformation") if column is not None else None
 

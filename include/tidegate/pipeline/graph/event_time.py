@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 __all__ = [
     "column_of",
     "delay_s",
+    "event_time_origins",
     "event_time_problems",
     "idle_after_s",
-    "lag_by_source",
     "max_ahead_s",
-    "sources_too_far_ahead",
+    "sources_to_pause",
 ]
 
 Origins = dict[str, float]
 """Sources with event time, each with the number of seconds by which rows may lag its watermark."""
 
 
-def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[str, Origins]:
+def event_time_origins(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[str, Origins]:
     """Return where event time comes from, for each stream and each operator's input. `ordered`: inputs first."""
     by_stream: dict[str, Origins] = {}
     for name, s in sources.items():
@@ -55,7 +55,7 @@ def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) ->
 
 
 def into_operator(stage: str) -> str:
-    """Return the name under which `lag_by_source` has a stage's input. No stream has such a name."""
+    """Return the name under which `event_time_origins` has a stage's input. No stream has such a name."""
     return f"> {stage}"
 
 
@@ -90,7 +90,7 @@ def max_ahead_s(sourcing: SourceNode) -> float | None:
     return seconds if seconds >= 0 else None
 
 
-def sources_too_far_ahead(
+def sources_to_pause(
     sources: Mapping[str, SourceNode], reached: Mapping[str, datetime], with_input: Collection[str]
 ) -> dict[str, str]:
     """Return the sources that must not be read now, each with the slowest source, for which it waits.
@@ -117,7 +117,7 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
         for problem in _source_problems(s):
             problems.append(problem)
     by_name = {s.name: s for s in sources}
-    by_stream, column_makers = lag_by_source(by_name, ordered), _column_makers(ordered)
+    by_stream, column_makers = event_time_origins(by_name, ordered), _column_makers(ordered)
     old_times = _old_times(by_name, by_stream, ordered)
     for stage in ordered:
         spec = spec_of(stage)

@@ -283,7 +283,7 @@ class Graph:
         return {name: Channel(name) for job in self.jobs for name in job.gives}
 
     @functools.cached_property
-    def channels_by_job(self) -> Mapping[str, dict[str, str]]:
+    def channels_of_jobs(self) -> Mapping[str, dict[str, str]]:
         """For each job, the streams that it reads from other jobs, with the jobs that emit them."""
         makers = {}
         for job in self.jobs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.pipeline.graph.event_time import column_of, lag_by_source
+from tidegate.pipeline.graph.event_time import column_of, event_time_origins
 from tidegate.pipeline.graph.nodes import Node, OperatorNode, StageNode, spec_of
 from tidegate.records.records import LateBehind
 
@@ -64,7 +64,7 @@ def find_late_sensitive_operators(graph: Graph, gate: str) -> list[LateBehind]:
 def _inputs(
     graph: Graph, stage: OperatorNode, paths: dict[str, tuple[str, ...]], used: set[str]
 ) -> Iterator[LateBehind]:
-    lags = lag_by_source(graph.sources, graph.stages)
+    lags = event_time_origins(graph.sources, graph.stages)
     for stream, input in zip(stage.inputs, stage.spec.timed_inputs, strict=False):
         lateness = input.lateness if stream in paths and stage.keeps_state else None
         if lateness is None or f"{stage.name}.{input.late_output}" in used:

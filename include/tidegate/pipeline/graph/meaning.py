@@ -17,7 +17,7 @@ import msgspec
 
 from tidegate.errors import Invalid
 from tidegate.operators.retractions.materializer import WAY, Materializer
-from tidegate.pipeline.graph.event_time import column_of, lag_by_source
+from tidegate.pipeline.graph.event_time import column_of, event_time_origins
 from tidegate.protocol.moved_sources import under_new_names
 from tidegate.records.records import Json, SourceChange
 from tidegate.state.evolution import RECOMPUTE
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "meaning_of",
-    "refuse_other_meanings",
+    "refuse_misread_states",
     "refuse_unshown",
     "refuse_untold",
     "same_meaning",
@@ -81,7 +81,7 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
     meaning = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
     chosen = meaning.get("event_time")
     if chosen is not None:
-        by_stream = lag_by_source(graph.sources, graph.stages)
+        by_stream = event_time_origins(graph.sources, graph.stages)
         if stage.spec.inputs.lookup_table:
             timed = stage.inputs[:-1]
         else:
@@ -100,7 +100,7 @@ def _meaning_of_retractions(graph: Graph, stream: str) -> Json | None:
     return {"of": graph.replacers(stream), "way": graph.lineage.path_hash(stream)}
 
 
-def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> None:
+def refuse_misread_states(graph: Graph, memory: Mapping[str, Json], id: int) -> None:
     """Raise Invalid if an operator would misread its state at checkpoint `id`.
 
     Operators that the graph adds in front of sinks do not count: they start without state instead.

@@ -62,13 +62,13 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
             )
     for node in sinks:
         if node.input in updating and isinstance(node.sink, Sink):
-            cause = _rank_apart_from_its_window(ordered, node.input)
+            cause = _rank_window_hint(ordered, node.input)
             for problem in node.sink.update_problems(node.input):
                 problems.append(f"sink {node.name!r}: {problem}{cause}")
     return problems + forgotten_rows(ordered, sinks, updating, forgetting)
 
 
-def _rank_apart_from_its_window(ordered: Sequence[Node], stream: str) -> str:
+def _rank_window_hint(ordered: Sequence[Node], stream: str) -> str:
     """Return a hint if a stream has retractions only because a node stands between a window and a rank, else ""."""
     makers = makers_of(ordered)
     rank = makers.get(stream)

@@ -36,7 +36,7 @@ from tidegate.pipeline.sql.mapping import (
     is_rank,
     ranked,
     refuse_functions,
-    refuse_other_parts,
+    refuse_uncompiled_parts,
 )
 from tidegate.pipeline.sql.reading import Query, from_of, name_of, parse_query, refuse_rewritten, seconds_of
 from tidegate.records.names import quoted
@@ -138,18 +138,18 @@ class _Compiler:
         from sqlglot import exp
 
         if isinstance(tree, exp.Subquery):
-            refuse_other_parts(self.query, tree)
+            refuse_uncompiled_parts(self.query, tree)
             return self._compile(tree.this)
         if not isinstance(tree, exp.Select | exp.Union):
             raise self.query.refuse(tree, "only SELECT becomes a stream", "write one SELECT; several streams: one each")
-        refuse_other_parts(self.query, tree)
+        refuse_uncompiled_parts(self.query, tree)
         named: set[str] = set()
         _inline_rank(tree)
         for cte in tree.ctes:
             name = cte.alias.lower()
             if name in named:
                 raise self.query.refuse(cte, "two parts of WITH have this name", "name one of them differently")
-            refuse_other_parts(self.query, cte.args["alias"])
+            refuse_uncompiled_parts(self.query, cte.args["alias"])
             self.named_streams[name] = self._compile(cte.this)
             named.add(name)
         if isinstance(tree, exp.Union):
@@ -173,7 +173,7 @@ class _Compiler:
             return self._top(tree, first_rows)
         if tree.args.get("joins"):
             return self._joined(tree)
-        stream, alias = self._from(tree, windowed=windowed)
+        stream, alias = self._compile_from(tree, windowed=windowed)
         columns, where = StreamColumns(self.query, alias), tree.args.get("where")
         return _Input(stream, columns, columns.text(where.this) if where is not None else None)
 
@@ -188,7 +188,7 @@ class _Compiler:
                     parts[0].expression, "a UNION of another kind", "write UNION ALL; SELECT DISTINCT around it"
                 )
             first = parts.pop(0)
-            refuse_other_parts(self.query, first)
+            refuse_uncompiled_parts(self.query, first)
             parts[:0] = [first.this, first.expression]
         names: list[str] = []
         for part in parts:
@@ -224,7 +224,7 @@ class _Compiler:
         counted = rows.aggregate(by=keys, **count, uid=uid, **self._expiry())
         return counted.select(*map(quoted, keys), name=self._uid("distinct", tree))
 
-    def _from(self, tree: exp.Select, *, windowed: bool = False) -> tuple[Stream, str]:
+    def _compile_from(self, tree: exp.Select, *, windowed: bool = False) -> tuple[Stream, str]:
         """Return the stream after FROM, and the name with which its columns may be qualified."""
         from_clause = from_of(tree)
         if from_clause is None:
@@ -239,7 +239,7 @@ class _Compiler:
             return self._compile(node), node.alias
         if not isinstance(node, exp.Table):
             raise self.query.refuse(node, "this is no stream", "name one, or put a SELECT in parentheses")
-        refuse_other_parts(self.query, node)
+        refuse_uncompiled_parts(self.query, node)
         name = f"{node.db}.{node.name}" if node.db else node.name
         if not isinstance(node.this, exp.Identifier):
             what = "a function in place of a stream"
@@ -385,7 +385,7 @@ class _Compiler:
         group = tree.args.get("group")
         if group is None:
             return {}, {}
-        refuse_other_parts(self.query, group)
+        refuse_uncompiled_parts(self.query, group)
         selected_names: dict[str, str] = {}
         for expression in tree.expressions:
             if not has_aggregate(expression):
@@ -441,8 +441,8 @@ class _Compiler:
         from sqlglot import exp
 
         inner, window = first_rows.inner, first_rows.numbered.this
-        refuse_other_parts(self.query, from_of(tree).this)
-        refuse_other_parts(self.query, inner)
+        refuse_uncompiled_parts(self.query, from_of(tree).this)
+        refuse_uncompiled_parts(self.query, inner)
         refuse_functions(self.query, inner)
         other_columns = []
         for expression in inner.expressions:
@@ -505,7 +505,7 @@ class _Compiler:
     def _joined(self, tree: exp.Select) -> _Input:
         if any(expression.is_star for expression in tree.expressions):
             raise self.query.refuse(tree.expressions[0], "* of a JOIN", "name the columns")
-        stream, first = self._from(tree)
+        stream, first = self._compile_from(tree)
         sides = JoinedColumns(self.query, [first], event_times={first: self.pipeline._event_time_of(stream.name)})
         joined = self.pipeline.stage(stream, name=self._uid("left", tree, last=False))(_prefixed(first, {}))
         conditions: list[exp.Expression] = []
@@ -524,7 +524,7 @@ class _Compiler:
 
     def _join(self, tree: exp.Select, join: exp.Join, left: Stream, sides: JoinedColumns) -> tuple[Stream, list[Any]]:
         """Join one more stream. Return the joined stream, and the conditions that remain for a WHERE after it."""
-        refuse_other_parts(self.query, join)
+        refuse_uncompiled_parts(self.query, join)
         how = _HOWS.get(f"{join.side} {join.kind}".strip().upper())
         if how is None:
             help = "JOIN, LEFT, RIGHT, FULL, LEFT SEMI and LEFT ANTI JOIN have an operator"

@@ -24,7 +24,7 @@ __all__ = [
     "is_rank",
     "ranked",
     "refuse_functions",
-    "refuse_other_parts",
+    "refuse_uncompiled_parts",
 ]
 
 _COMPILED_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -108,7 +108,7 @@ WINDOWS_ARE_TABLES: Final = (
 )
 
 
-def refuse_other_parts(query: Query, node: exp.Expression) -> None:
+def refuse_uncompiled_parts(query: Query, node: exp.Expression) -> None:
     """Raise an error if a node has a part that is not compiled."""
     from sqlglot import exp
 
@@ -126,7 +126,7 @@ def refuse_other_parts(query: Query, node: exp.Expression) -> None:
     for part in ("alias", "distinct"):
         inner = node.args.get(part)
         if isinstance(inner, exp.TableAlias | exp.Distinct):
-            refuse_other_parts(query, inner)
+            refuse_uncompiled_parts(query, inner)
     if isinstance(node, exp.TableAlias) and not isinstance(node.this, exp.Identifier):
         raise query.refuse(node, "this is no name", "write AS, and a name")
 
@@ -205,7 +205,7 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
             help = f"bound it as well, as in WHERE {number} <= 3 AND …, which takes those among the first rows"
             raise query.refuse(where, "a bound of a rank that is not its first rows", help)
         raise query.refuse(window, "a rank without a bound", "put SELECT … WHERE n <= 3 around it")
-    refuse_other_parts(query, window)
+    refuse_uncompiled_parts(query, window)
 
 
 def _reads_clock(node: exp.Expression) -> bool:

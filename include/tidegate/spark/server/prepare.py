@@ -14,7 +14,7 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.spark.class_archive import archive_key, archive_name, archives_folder, find_archive
 from tidegate.spark.conf import SparkSettings
 from tidegate.spark.server import server
-from tidegate.spark.server.processes import identify, wait_gone
+from tidegate.spark.server.processes import identify, wait_for_end
 from tidegate.spark.server.warm_up import do_everything_once
 from tidegate.spark.session import session
 
@@ -61,7 +61,7 @@ def _record(folder: Path, written: Path) -> None:
         for info in server.status(settings.home):
             process = identify(info.pid)
             os.kill(info.pid, signal.SIGTERM)  # to the JVM itself: the watchdog would not wait long enough
-            if process is not None and not wait_gone(process, _WRITE_TIMEOUT):
+            if process is not None and not wait_for_end(process, _WRITE_TIMEOUT):
                 raise Unavailable(
                     f"The Spark server did not write its classes within {_WRITE_TIMEOUT:g} s.",
                     help="Try again; without the archive, Spark starts more slowly.",

@@ -12,7 +12,7 @@ from pathlib import Path
 from tidegate import seams
 from tidegate.errors import Invalid
 
-__all__ = ["ProcessId", "identify", "is_alive", "kill", "lock_holders", "machine", "signal_name", "wait_gone"]
+__all__ = ["ProcessId", "identify", "is_alive", "kill", "lock_holders", "machine", "signal_name", "wait_for_end"]
 
 _PROC = Path("/proc")
 
@@ -79,7 +79,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def wait_gone(process: ProcessId, timeout: float) -> bool:
+def wait_for_end(process: ProcessId, timeout: float) -> bool:
     """Wait until this process has ended. Return False when it still runs after the timeout."""
     deadline = seams.monotonic() + timeout
     while is_alive(process):

@@ -37,7 +37,7 @@ from tidegate.spark.installation import file_identity, find_java, spark_home, sp
 from tidegate.spark.server.client import check_answers, loopback
 from tidegate.spark.server.folder import Launch, ServerFolder, ServerPlace, ServerState, private_folder
 from tidegate.spark.server.locks import Lock, lock, try_lock
-from tidegate.spark.server.processes import is_alive, kill, lock_holders, machine, wait_gone
+from tidegate.spark.server.processes import is_alive, kill, lock_holders, machine, wait_for_end
 from tidegate.spark.server.sockets import socket_settings
 
 __all__ = [
@@ -299,7 +299,7 @@ def acquire(settings: SparkSettings) -> Iterator[ServerInfo]:
             home = private_folder(settings.home)
             folder = ServerFolder(home / identity(settings))
             with _start_lock(folder, settings.start_timeout + _STOP_TIMEOUT):
-                _retire_other_servers(home, folder)
+                _retire_unused_servers(home, folder)
                 resources.enter_context(_lease(folder))
                 info = _running_or_new(folder, settings)
         yield info
@@ -432,7 +432,7 @@ def _kill(folder: ServerFolder) -> None:
         targets += [state.server, state.watchdog]
     for process in targets:
         kill(process, signal.SIGKILL)
-    all_gone = all(wait_gone(process, _KILL_TIMEOUT) for process in targets)
+    all_gone = all(wait_for_end(process, _KILL_TIMEOUT) for process in targets)
     try:
         lock(folder.watch_lock, timeout=_KILL_TIMEOUT, purpose="The Spark server").release()
     except Unavailable:
@@ -446,7 +446,7 @@ def _kill(folder: ServerFolder) -> None:
         )
 
 
-def _retire_other_servers(home: Path, current: ServerFolder) -> None:
+def _retire_unused_servers(home: Path, current: ServerFolder) -> None:
     """End unused servers of other configurations, and remove the oldest folders of ended servers."""
     unused = []
     for folder in _folders(home):

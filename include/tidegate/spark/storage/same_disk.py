@@ -32,7 +32,7 @@ from tidegate.spark.storage.writing import write_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["is_shared", "on_one_machine", "refuse_other_disks", "started_by_tidegate"]
+__all__ = ["is_shared", "on_one_machine", "refuse_unshared_disks", "started_by_tidegate"]
 
 _LOCAL: Final = re.compile(r"local(\[|$)")
 _MARK: Final = "_tidegate_disks"
@@ -41,14 +41,14 @@ _TOKENS: Final = 32
 _NOT_FOUND: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException", "does not exist")
 
 
-def refuse_other_disks(spark: SparkSession, locations: Iterable[Location]) -> None:
+def refuse_unshared_disks(spark: SparkSession, locations: Iterable[Location]) -> None:
     """Raise Invalid if Spark sees another disk than this process under one of these paths. Checked once per session."""
     local = {}
     for location in locations:
         if location.is_local and not unreadable(location.url):
             local[location.url] = location
     if unknown := [location for url, location in local.items() if url not in _findings(spark)]:
-        _check_at_once(spark, unknown)
+        _check_in_one_query(spark, unknown)
     for location in local.values():
         if (why := _problem(spark, location)) is not None:
             raise Invalid(
@@ -94,7 +94,7 @@ def _problem(spark: SparkSession, location: Location) -> str | None:
     return problem
 
 
-def _check_at_once(spark: SparkSession, locations: Sequence[Location]) -> None:
+def _check_in_one_query(spark: SparkSession, locations: Sequence[Location]) -> None:
     """Check all of these with one query. Only a success counts; otherwise each is checked separately."""
     if not on_one_machine(spark):
         return

@@ -159,7 +159,7 @@ def _write(
     partitions = tuple(partition_by)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for place, (below, tables) in enumerate(_by_partition(batches, partitions)):
+        for place, (below, tables) in enumerate(_partition_runs(batches, partitions)):
             name, marks = f"{below}{name_of_attempt(f'part-{place:05d}', write)}", _Marks(marked)
             to_store = (marks.without_marks(table).rename_columns(stored).cast(layout) for table in tables)
             yield from _lines(name, *write_parquet(location, f"{folder}/{name}", layout, to_store), marks.close())
@@ -249,7 +249,7 @@ def _lines(name: str, rows: int, size: int, marks: bytes) -> Iterator[pa.RecordB
         yield pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 
-def _by_partition(
+def _partition_runs(
     batches: Iterator[pa.RecordBatch], partition_by: Sequence[str]
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
     """Yield, for each run of rows with the same partition, its folder and its rows.

@@ -87,7 +87,7 @@ def _write_files(
         return stored.rows
     if work_on_store(session, location) and can_write(from_spark(msgspec.json.decode(frame.schema.json()))):
         return write_in_workers(frame, location, folder, partition_by)
-    written = _write_by_spark(frame, schema, path, partition_by, draft)
+    written = _write_with_spark(frame, schema, path, partition_by, draft)
     if location.is_local and not location.local(folder).is_dir():
         raise Unavailable(
             f"Spark reports that it wrote {path}, but that folder does not exist here",
@@ -127,7 +127,7 @@ def _as_workers_write(session: Any) -> bool:
     return all(str(session.conf.get(key, usual)) == usual for key, usual in _USUAL.items())
 
 
-def _write_by_spark(
+def _write_with_spark(
     frame: DataFrame, schema: Json, path: str, partition_by: Sequence[str], draft: Collection[str] | None
 ) -> int | None:
     """Let Spark write. Return the number of rows that its tasks counted while writing, or None if it is unknown."""

@@ -208,7 +208,7 @@ class Lookup:
                 if may_expire and time is not None:
                     positions = np.union1d(positions, np.flatnonzero(self._is_expiring(keys[time])))
                 if len(positions):
-                    yield self._take_rows(file, group, keys, pa.array(positions))
+                    yield self._select_rows(file, group, keys, pa.array(positions))
 
     def _key_columns_with(self, time: str | None) -> list[str]:
         names = list(self.grouped_by)
@@ -216,7 +216,7 @@ class Lookup:
             names.append(time)
         return names
 
-    def _take_rows(self, file: Any, group: int, keys: pa.Table, positions: pa.Array) -> pa.Table:
+    def _select_rows(self, file: Any, group: int, keys: pa.Table, positions: pa.Array) -> pa.Table:
         """Return a row group's rows at these positions. keys: the columns that have been read already."""
         import pyarrow as pa
 
@@ -312,14 +312,14 @@ class LookupKeys:
     def all_under_keys(cls, rows: pa.Table, key_columns: Sequence[str]) -> LookupKeys:
         """Look up all rows under these rows' keys."""
         if rows.num_rows:
-            return cls(Matcher(_keys_to_look_up(rows, key_columns), key_columns))
+            return cls(Matcher(_lookup_keys(rows, key_columns), key_columns))
         return cls()
 
     def with_copies(self, rows: pa.Table, key_columns: Sequence[str], id_column: str) -> LookupKeys:
         """Also look up exact copies of these rows. id_column: distinguishes rows with equal keys."""
         if not rows.num_rows:
             return self
-        matcher = Matcher(_keys_to_look_up(rows, key_columns), key_columns)
+        matcher = Matcher(_lookup_keys(rows, key_columns), key_columns)
         return LookupKeys(self.keys, (matcher, id_column, rows[id_column].combine_chunks()))
 
     def within(self, metadata: Any, index: int | None) -> LookupKeys | None:
@@ -462,7 +462,7 @@ def _write_result(plan: KernelPlan, result: KernelResult, split: int, name: str)
         written = _write_changes(lookup.state, changes, f"{lookup.state.folder}/{name}", in_order=result.sorted_by_key)
         lines.append(ReportRow.report_file(name, ADDED, split, written, number))
     assert plan.emit_plan is not None
-    lines += plan.emit_plan.write((_split_by_column(rows, plan.is_current_column) for rows in result.rows), split, name)
+    lines += plan.emit_plan.write((_split_on_column(rows, plan.is_current_column) for rows in result.rows), split, name)
     for number, (output, emit_plan) in enumerate(plan.side_outputs.items()):
         written = emit_plan.write_alone(result.side_outputs[output], name)
         lines.append(ReportRow.report_file(name, SIDE_OUTPUT, split, written, number))
@@ -596,7 +596,7 @@ def run_kernel_on_tagged_rows(
                 for kind, changes in enumerate(result.changes):
                     yield from tagging.batches(changes, kind)
                 for rows in result.rows:
-                    for kind, part in enumerate(_split_by_column(rows, plan.is_current_column), start=states):
+                    for kind, part in enumerate(_split_on_column(rows, plan.is_current_column), start=states):
                         projected = part if tagging.project is None else tagging.project(part)
                         emitted += projected.num_rows if kind == states else 0
                         yield from tagging.batches(projected, kind)
@@ -612,7 +612,7 @@ def run_kernel_on_tagged_rows(
         yield from count_row(hot.key, HOT_KEY, hot.size)
 
 
-def _keys_to_look_up(rows: pa.Table, key_columns: Sequence[str]) -> pa.Table:
+def _lookup_keys(rows: pa.Table, key_columns: Sequence[str]) -> pa.Table:
     """Return the rows' keys for a matcher: sorted and distinct if they can be packed into numbers, else unchanged."""
     import pyarrow as pa
 
@@ -634,7 +634,7 @@ def _write_changes(state: MergePlan, changes: pa.Table, path: str, *, in_order: 
     return writer.close()
 
 
-def _split_by_column(rows: pa.Table, column: str | None) -> tuple[pa.Table, pa.Table]:
+def _split_on_column(rows: pa.Table, column: str | None) -> tuple[pa.Table, pa.Table]:
     """Return the rows for which a column is true, and those for which it is false. None: all go into the first part."""
     import pyarrow.compute as pc
 

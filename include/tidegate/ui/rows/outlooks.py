@@ -21,7 +21,7 @@ from tidegate.records.records import Json, Request
 from tidegate.ui.action_requests import SampleRow
 from tidegate.ui.pipelines import PipelineRef
 
-__all__ = ["effects", "hides", "look_ahead", "needs_look", "samples"]
+__all__ = ["effects", "hides", "needs_preview", "preview_request", "samples"]
 
 LIMIT_S = 240.0
 """How long the command may take. Spark may have to start first."""
@@ -31,12 +31,12 @@ _found: OrderedDict[str, Json] = OrderedDict()
 """The last answers, so that what a dialog has shown is not computed again once it is confirmed."""
 
 
-def needs_look(request: Request) -> bool:
+def needs_preview(request: Request) -> bool:
     """Return whether a request is checked by the command."""
     return bool(request.correct_sql) or request.action == "rejudge"
 
 
-def look_ahead(pipeline: PipelineRef, ledger: Ledger, request: Request, *, again: bool = False) -> Json:
+def preview_request(pipeline: PipelineRef, ledger: Ledger, request: Request, *, again: bool = False) -> Json:
     """Return what the command says of a request that is not recorded yet. Raise what it refuses.
 
     again: run it even if its answer is known, because rows or the suite may have changed since.

@@ -154,8 +154,8 @@ def alone() -> Iterator[None]:
 def request(pipeline: PipelineRef, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
     """Record a request about rows. Return it, and the number of rows that it selects."""
     created, count = chosen(pipeline, ledger, gate, **words)
-    if outlooks.needs_look(created):
-        outlooks.look_ahead(pipeline, ledger, created)  # refuses what the command would refuse
+    if outlooks.needs_preview(created):
+        outlooks.preview_request(pipeline, ledger, created)  # refuses what the command would refuse
     return ask(ledger, created), count
 
 
