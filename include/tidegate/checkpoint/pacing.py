@@ -13,7 +13,7 @@
 If a checkpoint meets the target, the next one reads the same amount, regardless of the estimated fixed time. So a wrong
 estimate costs steps, but causes no oscillation.
 
-The plan records both the observations and the result (records/records.py). So no history is needed, and the bound can
+The plan records both the observations and the result (records/measures.py). So no history is needed, and the bound can
 be explained.
 """
 

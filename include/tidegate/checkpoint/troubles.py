@@ -1,7 +1,7 @@
 """Record errors that no checkpoint records: a run cannot plan, a job is retried, a table refuses a publish.
 
 An aborted checkpoint records why it failed. A run that cannot even plan one records nothing, so its error would be only
-in Airflow's logs. So each process writes its last error as a small hint next to the log (records/records.py). Writing
+in Airflow's logs. So each process writes its last error as a small hint next to the log (records/hints.py). Writing
 it never causes a failure, and no decision depends on it.
 """
 

@@ -124,7 +124,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
             metric_help="Reading, computing, state, gates and staging of its slowest job, in ms.",
         ),
     ]
-    """The longest sync part of a job (records/records.py)."""
+    """The longest sync part of a job (records/measures.py)."""
     process_seconds: Annotated[float | None, Measure("processing", "s", "of the sync part, without staging")]
     stage_seconds: Annotated[float | None, Measure("staging", "s", "writing output")]
     async_seconds: Annotated[

@@ -35,16 +35,35 @@
     blobs/<id>-<sha>.json    (side files)     long lists of the records above, named by their hash
 
 `format` comes first. An unknown field is an error rather than ignored: it may matter to a newer tidegate.
+
+The hints are defined in hints.py, the figures of jobs in measures.py; all of them can be imported from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from tidegate.records.base import FORMAT, Id, Json, Record, Sha, Struct
+from tidegate.records.hints import (
+    Declined,
+    HookProgress,
+    JobNote,
+    LatestHint,
+    Rank,
+    RetainedCount,
+    SampledRows,
+    Samples,
+    SeenTable,
+    SeenTables,
+    Tried,
+    Trouble,
+    WaitingRun,
+)
 from tidegate.records.interval import Interval
+from tidegate.records.measures import Amount, Computed, JobStats, Pace, SparkWork, StepStats, Timed, sum_of, work_of
 
 __all__ = [
     "FORMAT",
@@ -58,7 +77,9 @@ __all__ = [
     "Blob",
     "Claimed",
     "ComparedTable",
+    "Computed",
     "Copy",
+    "Declined",
     "Handle",
     "Hold",
     "HookProgress",
@@ -69,6 +90,7 @@ __all__ = [
     "Json",
     "KeySample",
     "Kind",
+    "LatestHint",
     "Origin",
     "Overtaken",
     "Overtaking",
@@ -79,8 +101,11 @@ __all__ = [
     "Rank",
     "Record",
     "RecordedRule",
+    "RetainedCount",
     "SampledRows",
     "Samples",
+    "SeenTable",
+    "SeenTables",
     "Sha",
     "SourceChange",
     "SparkWork",
@@ -90,45 +115,13 @@ __all__ = [
     "SwappedBackfill",
     "Timed",
     "TracedColumns",
+    "Tried",
     "Trouble",
     "Verdict",
     "WaitingRun",
     "sum_of",
     "work_of",
 ]
-
-
-FORMAT = 1
-"""The record format that this version writes, and the only one that it reads."""
-
-Json = dict[str, Any]
-"""A JSON object that only the source or sink that wrote it interprets."""
-
-Id = Annotated[int, msgspec.Meta(ge=1)]
-"""A checkpoint's number: its position in the log."""
-
-Sha = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-"""A sha256 in hex. The pattern is checked because some hashes become parts of file names."""
-
-
-class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a record."""
-
-
-class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole record: one JSON file."""
-
-    title: ClassVar[str] = "record"
-
-    format: int = FORMAT
-    attempt: str
-    """Fresh random id of the writer, which recognizes its own write by it after an unclear answer."""
-    created: str
-    """Wall-clock time in UTC, for display. No decision depends on it."""
-
-    def flaw(self) -> str | None:
-        """Return a contradiction between fields that are each valid, or None. Called after decoding."""
-        return None
 
 
 class Blob(Struct, frozen=True, kw_only=True):
@@ -344,200 +337,6 @@ class ProposalReported(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "report.json"
 
     report: Json
-
-
-class Timed(Struct, frozen=True, kw_only=True):
-    """A completed checkpoint: the amount it read from the source, and its duration by its writers' clocks."""
-
-    id: Id
-    amount: int
-    seconds: float
-
-
-class Pace(Struct, frozen=True, kw_only=True):
-    """One source's pace in one plan."""
-
-    unit: str
-    """The unit of amounts: bytes or rows."""
-    at_most: int | None
-    """None if nothing is known yet: only the source's own bounds apply."""
-    planned: int = msgspec.field(name="taken")
-    """The amount that the plan reads."""
-    target_s: float
-    """How long a checkpoint should take."""
-    fixed_s: float = 0.0
-    """The part of its duration that does not depend on its input, as far as observed."""
-    based_on: list[Timed] = msgspec.field(default_factory=list, name="seen")
-    """The checkpoints on which the pace is based, oldest first."""
-    why: str
-    """For display."""
-
-
-class Amount(Struct, frozen=True, kw_only=True):
-    """An amount of data. None means unknown."""
-
-    rows: int | None = None
-    bytes: int | None = None
-    files: int | None = None
-
-
-def sum_of(amounts: Iterable[Amount]) -> Amount:
-    """Return the total. A figure that is unknown in one amount is unknown in the total."""
-    parts = list(amounts)
-    return Amount(
-        rows=_sum(part.rows for part in parts),
-        bytes=_sum(part.bytes for part in parts),
-        files=_sum(part.files for part in parts),
-    )
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    total = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total
-
-
-class SparkWork(Struct, frozen=True, kw_only=True):
-    """Spark's work for a part of a job (spark/work.py). A figure is None if the connection to Spark does not show
-    it."""
-
-    queries: int | None = None
-    """Requests to compute something, each of which Spark plans: a write, a count, a frame that is computed once."""
-    query_s: float | None = None
-    """Their total duration. Like all durations here, it counts concurrent work several times."""
-    analyses: int | None = None
-    """Requests to analyze a plan without computing it, such as for a frame's columns: round trips to a server."""
-    analysis_s: float | None = None
-    planning_s: float | None = None
-    """The part of `query_s` in which Spark analyzed, optimized and planned."""
-    jobs: int | None = None
-    stages: int | None = None
-    tasks: int | None = None
-    running_s: float | None = None
-    """The part of `query_s` in which a Spark job of the query ran, scheduling included."""
-    task_s: float | None = None
-    """The total duration of all tasks."""
-    slowest_task_s: float | None = None
-    """The duration of the slowest task. Many times the average means that rows are skewed."""
-    spilled_bytes: int | None = None
-    """Bytes that tasks spilled to disk for lack of memory."""
-    read_bytes: int | None = None
-    """Bytes read from files and shuffles."""
-    written_bytes: int | None = None
-    """Bytes written to files and shuffles."""
-
-
-def work_of(parts: Iterable[SparkWork | None]) -> SparkWork:
-    """Return the total. A figure that is unknown in one part is unknown in the total, as all are if there are no
-    parts."""
-    works = [part or SparkWork() for part in parts]
-    if not works:
-        return SparkWork()
-    totals: dict[str, Any] = {}
-    for field in SparkWork.__struct_fields__:
-        figures = [getattr(work, field) for work in works]
-        if None in figures:
-            continue
-        total = max(figures) if field == "slowest_task_s" else sum(figures)
-        totals[field] = round(total, 3) if isinstance(total, float) else total
-    return SparkWork(**totals)
-
-
-class Computed(Struct, frozen=True, kw_only=True):
-    """How an operator was computed."""
-
-    workers: bool = False
-    """True if its kernel ran in workers: in one query, if they read and write the state's files themselves."""
-    spark: bool = False
-    """True if Spark moved rows to the workers and back, or computed all of it, in several queries one after another."""
-    why: list[str] = []
-    """Why workers alone could not, unless the kind of operator says so."""
-    spilled: int = 0
-    """Bytes that workers spilled to local disk for lack of memory."""
-    row_groups_read: int = 0
-    """The row groups of the state's files that workers searched."""
-    row_groups: int = 0
-    """All row groups of these files. Statistics ruled out the rest. One that several workers reached counts for
-    each."""
-    rows_in: int | None = None
-    """The rows that workers got from upstream; of a sum, those that Spark had not yet added up. None: not counted."""
-    rows_out: int | None = None
-    """The rows that workers emitted, without retractions and side outputs. None: not counted."""
-
-    @property
-    def text(self) -> str:
-        """The same for people."""
-        text = " and ".join(name for name, used in (("workers", self.workers), ("Spark", self.spark)) if used)
-        if self.rows_in is not None and self.rows_out is not None:
-            text += f", {self.rows_in:,} rows in, {self.rows_out:,} out"
-        if self.row_groups:
-            text += f", read {self.row_groups_read:,} of {self.row_groups:,} row groups"
-        if self.spilled:
-            text += f", {max(self.spilled / 1e6, 0.1):,.1f} MB spilled to disk"
-        if self.why:
-            return f"{text}: {'; '.join(self.why)}"
-        return text
-
-
-class StepStats(Struct, frozen=True, kw_only=True):
-    """One step of a job. A job's steps are listed in the order in which they ran; one that ran twice is listed
-    twice."""
-
-    name: str
-    after_s: float
-    """When it began, in seconds since the start of the attempt."""
-    seconds: float
-    spark: SparkWork | None = None
-    computed: Computed | None = None
-    """For the step of an operator that had work to do."""
-
-
-class JobStats(Struct, frozen=True, kw_only=True):
-    """A job's measurements of itself, for display. No decision depends on them."""
-
-    started: str = ""
-    """The start of the attempt, by its machine's clock. Empty if a version wrote it that did not record this."""
-    seconds: dict[str, float] = {}
-    """The duration of each step, by name."""
-    steps: list[StepStats] = []
-    """Each step by itself. Empty if a version wrote it that did not record them."""
-    between_steps: SparkWork | None = msgspec.field(default=None, name="between")
-    """Spark's work outside of all steps."""
-    aligned_s: float | None = None
-    sync_s: float | None = None
-    async_s: float | None = None
-    read: dict[str, Amount] = msgspec.field(default_factory=dict, name="taken")
-    """The amount read, by source."""
-    received: dict[str, Amount] = {}
-    """The amount read from channels of other jobs, by stream."""
-    sent: dict[str, Amount] = {}
-    """The amount written to channels for other jobs, by stream."""
-    processed: Amount | None = None
-    """The part of `received` that was in flight, that is, sent in earlier checkpoints."""
-    rows: dict[str, int] = {}
-    """The number of rows staged, by sink; bytes and files likewise."""
-    bytes: dict[str, int] = {}
-    files: dict[str, int] = {}
-    watermarks: dict[str, str] = {}
-    """The watermarks, by source and operator."""
-    idle: list[str] = []
-    """Idle sources, for which event time did not wait."""
-    counts: dict[str, dict[str, int]] = {}
-    """Counters of operators, such as late rows."""
-
-    @property
-    def spark(self) -> SparkWork:
-        """All of Spark's work for the job."""
-        if not self.steps:
-            return SparkWork()
-        return work_of([*(step.spark for step in self.steps), self.between_steps])
-
-    def spark_of(self, *prefixes: str) -> SparkWork:
-        """Return Spark's work in the steps whose names begin with one of these prefixes, such as `state totals`."""
-        return work_of(step.spark for step in self.steps if step.name.startswith(prefixes))
 
 
 class RecordedRule(Struct, frozen=True, kw_only=True):
@@ -1297,200 +1096,6 @@ class Beginning(Record, frozen=True, kw_only=True):
     id: Id
     source: str
     at: Json
-
-
-class LatestHint(Record, frozen=True, kw_only=True):
-    """All entries up to `id` are decided, and published if completed. An old value is correct, only slower."""
-
-    title: ClassVar[str] = "latest.json"
-
-    id: Id
-
-
-class Tried(Record, frozen=True, kw_only=True):
-    """Object stores that passed the test of conditional puts. If the hint is lost, they are tested again."""
-
-    title: ClassVar[str] = "tried.json"
-
-    stores: list[str]
-
-
-class SeenTable(Struct, frozen=True, kw_only=True):
-    """A table's log as a publisher saw it. It is used only while the store has the same commit at this version."""
-
-    url: str
-    version: Annotated[int, msgspec.Meta(ge=0)]
-    log_hash: Sha
-    tag: str
-    """The store's tag of the commit's file."""
-    table_id: str
-    columns: Json
-    partition_by: list[str] = []
-    properties: dict[str, str] = {}
-    writer: int
-    features: list[str] = []
-    since: Annotated[int, msgspec.Meta(ge=0)]
-    """The version of the last Delta log checkpoint."""
-    transactions: dict[str, int | None] = {}
-
-
-class SeenTables(Record, frozen=True, kw_only=True):
-    """The logs of tables on object stores, after the last publication. If the hint is lost, they are read again."""
-
-    title: ClassVar[str] = "tables.json"
-
-    tables: list[SeenTable]
-
-
-class RetainedCount(Record, frozen=True, kw_only=True):
-    """The number of entries from `low` to `upto`, all decided, that are completed and not rolled back. An old value is
-    correct, only slower."""
-
-    title: ClassVar[str] = "kept.json"
-
-    low: Id
-    upto: Id
-    completed: Annotated[int, msgspec.Meta(ge=0)]
-    rollback: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The last rollback at the time. The entries that it undid are not counted."""
-    reached: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The highest `low` before a rollback lowered it. Below it, ids may be missing."""
-
-    def flaw(self) -> str | None:
-        if not 0 <= self.completed <= self.upto - self.low + 1:
-            return f"{self.completed} of the entries {self.low} to {self.upto} cannot be completed"
-        return None
-
-
-class Trouble(Record, frozen=True, kw_only=True):
-    """The last error of a run that could not plan or publish, or whose job is being retried.
-
-    A hint, like latest.json: the next one replaces it, and losing it does no harm.
-    """
-
-    title: ClassVar[str] = "trouble.json"
-
-    run: str
-    step: str
-    """The step that failed: a task's id, or a step of `tidegate run`."""
-    entry: Id | None
-    """The run's checkpoint, if it had one."""
-    after: int
-    """The last entry of the log at the time. A later entry supersedes this error."""
-    kind: str
-    reason: str
-    what: str
-    expected: str
-    help: str
-    unplanned: int = 0
-    """The number of consecutive runs that ended without planning a checkpoint."""
-    quotes_rows: bool = True
-    """False if no text quotes the value of a row. Versions that quoted some did not record it."""
-
-
-class Declined(Record, frozen=True, kw_only=True):
-    """An error in the pipeline's declaration that a job has found. No run makes a checkpoint until something changes.
-
-    A hint: if it is lost, the next checkpoint's job finds the error again.
-    """
-
-    title: ClassVar[str] = "declined.json"
-
-    id: Id
-    """The checkpoint whose job found the error, and that is aborted for it."""
-    declaration: str
-    """Identifies everything that the error may depend on and that a run can see without Spark."""
-    reason: str
-    what: str
-    expected: str
-    help: str
-    notified: bool = False
-    """True if the pipeline's hooks were notified of it."""
-
-
-class JobNote(Record, frozen=True, kw_only=True):
-    """The progress of an attempt at a job, as of `created`.
-
-    A hint for display: the next one replaces it, and losing it does no harm.
-    """
-
-    title: ClassVar[str] = "progress"
-
-    id: Id
-    job: str
-    started: str
-    step: str
-    """The current step, or "" between steps."""
-    current_step_seconds: float = msgspec.field(name="step_s")
-    """How long the current step had taken."""
-    step_seconds: dict[str, float] = msgspec.field(name="seconds")
-    """How long each finished step took."""
-    read: dict[str, Amount] = msgspec.field(name="taken")
-    """The amount it reads, by source."""
-    tasks_done: int | None = None
-    """Finished tasks of the running Spark query. Like the next two, None if no query runs or Spark does not report
-    it."""
-    tasks: int | None = None
-    """All tasks of that query so far."""
-    bytes_read: int | None = None
-    """Bytes that they have read."""
-
-
-class SampledRows(Struct, frozen=True, kw_only=True):
-    """A few rows of a stream, as text. They are arbitrary ones, not the first or last."""
-
-    columns: list[str] = []
-    rows: list[list[str | None]] = []
-    """The values of each row, in the order of `columns`. Long values are cut."""
-    hidden: list[str] = []
-    """Columns that the settings exclude from samples."""
-    left_out: int = 0
-    """The number of further columns of the stream."""
-    problem: str = ""
-    """Why the sample is missing."""
-
-
-class Samples(Record, frozen=True, kw_only=True):
-    """checkpoints/<id>/samples/<job>.json: samples of the output of a job's stages, gates and operators.
-
-    A hint for people: the attempt whose ack counts writes it after its ack, and no record names it. It is in the
-    entry's folder, and is deleted with it.
-    """
-
-    title: ClassVar[str] = "samples"
-
-    id: Id
-    job: str
-    streams: dict[str, SampledRows]
-
-
-Rank: TypeAlias = Literal["savepoint", "manual", "periodic"]
-"""How urgent a checkpoint is, the most urgent first."""
-
-
-class WaitingRun(Record, frozen=True, kw_only=True):
-    """A run could not plan its checkpoint yet, and retries. The file's age says when it last did.
-
-    A hint: if it is lost, or its run is dead, another run goes first, or waits a little (protocol/turns.py).
-    """
-
-    title: ClassVar[str] = "waiting"
-
-    run: str
-    rank: Rank
-
-
-class HookProgress(Record, frozen=True, kw_only=True):
-    """The last events of which the pipeline's hooks and notifiers were told. If it is lost, they are told again."""
-
-    title: ClassVar[str] = "told.json"
-
-    id: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The entry of the last suspension, or 0."""
-    settled: dict[str, Id] = {}
-    """By hook, the last checkpoint whose outcome it was notified of."""
-    broken_promises: list[str] = []
-    """The sinks of which notifiers were told that their promise is broken, and not yet that it is kept again."""
 
 
 REQUEST = "request"

@@ -1,4 +1,4 @@
-"""Measurements of one attempt at a job, for its ack (records/records.py defines each)."""
+"""Measurements of one attempt at a job, for its ack (records/measures.py defines each)."""
 
 from __future__ import annotations
 

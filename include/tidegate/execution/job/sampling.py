@@ -1,7 +1,7 @@
 """Takes samples of the streams of a job, for people to look at, if the settings ask for them.
 
     taken    from the staged frames, when everything is staged and durable
-    stored   after the ack and next to it, by the attempt whose ack counts (records/records.py: Samples)
+    stored   after the ack and next to it, by the attempt whose ack counts (records/hints.py: Samples)
 
 No checkpoint depends on samples. They are an attempt's last use of Spark, and a query that fails or takes too long only
 means that a sample is missing. They are bounded in rows, columns, characters, bytes and time. Rows that Spark has
