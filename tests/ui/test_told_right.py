@@ -87,5 +87,5 @@ def test_state_and_quarantine_are_not_listed_among_sinks(page: Page, served: str
     world.path(id, "published.json").write_bytes(encode(put))
     shows(page, served, f"checkpoint/{id}", "Sinks")
     assert sorted(page.run(LISTED)) == ["a", "b"]
-    assert "Tables of its own" in page.text("[data-key='card Sinks']")
+    assert "tidegate's own tables" in page.text("[data-key='card Sinks']")
     assert page.wrong == []

@@ -199,7 +199,7 @@ function drawn(dag, row, about, brokenRules) {
         Object.entries(d.tables).filter(([name]) => !OWN.test(name)),
         { empty: "Not on any table.", stack: true, key: ([name]) => name },
       ),
-      Object.keys(d.tables).some((name) => OWN.test(name)) && folded("Tables of its own", ownTables(d)),
+      Object.keys(d.tables).some((name) => OWN.test(name)) && folded("tidegate's own tables", ownTables(d)),
     ),
     section(
       "Emitted rows",
