@@ -100,6 +100,7 @@ def test_orders_see_what_holds_in_their_checkpoint(tmp_path: Path, spark: Any) -
     sold(9, 10)
     checkpoint()
     assert seen() == {1: None, 2: None, 3: 20, 4: 19, 5: 20, 6: 19, 7: 21, 8: 19, 9: 21, 10: 19}
-    joined = [plan for plan in PLANS if "Join" in plan]
+    # The function is also called on frames that have no rows, to trace its columns: Spark knows no size of theirs.
+    joined = [plan for plan in PLANS if "Join" in plan and "it must not compute rows here" not in plan]
     assert joined
     assert all("BroadcastHashJoin" in plan for plan in joined), joined
