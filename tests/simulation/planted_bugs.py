@@ -93,8 +93,8 @@ def _publish_without_cas() -> Patches:
 def _publish_the_newest_first() -> Patches:
     real = rules.on_publish
 
-    def on_publish(view: Any, table: str, last: int | None) -> Any:
-        answer = real(view, table, last)
+    def on_publish(view: Any, table: str, *read: Any) -> Any:
+        answer = real(view, table, *read)
         if isinstance(answer, rules.Publish):
             owed = [e.id for e in view.entries if e.manifest and e.manifest.tables[table].committables]
             return replace(answer, id=owed[-1])
@@ -202,8 +202,8 @@ def _release_attempts_of_other_plans() -> Patches:
 def _believe_the_first_contradiction() -> Patches:
     real = rules.on_publish
 
-    def on_publish(view: Any, table: str, last: int | None) -> Any:
-        answer = real(view, table, last)
+    def on_publish(view: Any, table: str, *read: Any) -> Any:
+        answer = real(view, table, *read)
         if isinstance(answer, rules.Damaged):
             raise coordinator.Corrupt(answer.why)
         return answer
