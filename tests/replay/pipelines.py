@@ -15,14 +15,38 @@ from typing import Any
 from tests.replay.gates import AboveTrend, AsksAboutLarge, SetsFifthsAside
 from tests.spark.small_pipeline import sources
 from tidegate import Pipeline
-from tidegate.gates import Anomaly, Freshness, References, Unique, Volume
+from tidegate.gates import Agrees, Anomaly, Contract, Expectations, Freshness, References, Unique, Volume
 from tidegate.operators import ListState, MapState
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport
 
-__all__ = ["CUSTOMERS", "GATES", "PIECES", "Drawn"]
+__all__ = ["CUSTOMERS", "FILES", "GATES", "PIECES", "Drawn"]
 
 CUSTOMERS = "tables/customers"
 """A table that a join looks up, which others change between checkpoints."""
+
+CONTRACT_FILE = "contracts/rows.odcs.yaml"
+FILES = {
+    "include/expectations/drawn.yaml": """
+name: drawn
+expectations:
+  - {type: unexpected_rows_expectation, kwargs: {unexpected_rows_query: "select * from {batch} where v % 7 = 3"}}
+  - {type: expect_column_values_to_not_be_null, kwargs: {column: k}}
+  - {type: expect_column_values_to_be_unique, kwargs: {column: id}}
+""",
+    CONTRACT_FILE: """
+apiVersion: v3.1.0
+kind: DataContract
+id: rows
+version: 1.0.0
+status: active
+schema:
+  - name: rows
+    properties:
+      - {name: id, logicalType: integer, required: true}
+      - {name: v, logicalType: integer, logicalTypeOptions: {multipleOf: 2}}
+""",
+}
+"""A suite with a rule in SQL, and a contract, by their paths in the folder of a pipeline."""
 
 ROWS = "id long, k string, v long, at timestamp"
 OTHERS = "oid long, k string, w long, then timestamp"
@@ -245,6 +269,21 @@ def usual_sums(dice: random.Random, rows: Any, others: Any) -> None:
     append(rows.gate(Anomaly("sum(v)", by="k", season=season, after=3, sensitivity="high"), name="usual"), "usual")
 
 
+def agreeing_counts(dice: random.Random, rows: Any, others: Any) -> None:
+    """Each key is that of one customer, or its rows go to quarantine."""
+    policy = dice.choice(["quarantine", "warn"])
+    compared = Agrees("count(distinct k)", to=CUSTOMERS, other="count(*)", by="k", on_failure=policy)
+    append(rows.gate(compared, name="agreeing"), "agreeing")
+
+
+def rows_of_a_suite(dice: random.Random, rows: Any, others: Any) -> None:
+    append(rows.gate(Expectations("drawn", on_failure="quarantine"), name="suited"), "suited")
+
+
+def rows_of_a_contract(dice: random.Random, rows: Any, others: Any) -> None:
+    append(rows.gate(Contract(CONTRACT_FILE, on_failure="quarantine"), name="promised"), "promised")
+
+
 def exported(dice: random.Random, rows: Any, others: Any) -> None:
     """Such a folder has no way back: a backfill leaves it as it is."""
     rows.sink("exported", FileExport("exports/rows", format="json"))
@@ -257,6 +296,7 @@ PIECES: dict[str, Callable[[random.Random, Any, Any], None]] = {
         in_order, pairs_near_in_time, pairs_that_hold, all_pairs, version_of_then, looked_up_in_a_table,
         looked_up_in_a_stream, greatest, greatest_of_windows, now_and_then, keys_of_another_stream, newest_by_the_sink,
         both_together, windows_behind_first_rows, by_chance, known_customers, ids_that_occur_once, usual_sums, exported,
+        agreeing_counts, rows_of_a_suite, rows_of_a_contract,
     )
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.replay.pipelines import Drawn
+from tests.replay.pipelines import FILES, Drawn
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline, seams
 from tidegate.protocol.view import rolled_back_by
@@ -52,6 +52,10 @@ class Clocked(SmallPipeline):
 
     def __init__(self, root: Path, spark: Any, drawn: Drawn, *, in_jobs: bool) -> None:
         super().__init__(root, spark, self.declare)
+        for name, text in FILES.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         self.drawn, self.in_jobs = drawn, in_jobs
         self.files_at_once = 1000
         self.limit(num_retained=100)
