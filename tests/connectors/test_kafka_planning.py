@@ -379,20 +379,21 @@ def _told(source: Kafka, context: SourceContext) -> str:
 def test_a_broker_that_is_away_is_waited_for_and_asked_again(
     kafka_broker: Broker, topic: str, context: SourceContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (kafka_cluster, kafka_topic):
-        monkeypatch.setattr(module, "ANSWER_S", 1.0)
     source = source_of(kafka_broker, topic)
     send(kafka_broker, topic, 3)
     planned = source.plan(None, context)
-    with kafka_broker.paused():
-        refused(Unavailable, "KAFKA_AWAY", source, None, context)
-    kafka_broker.kill()
-    try:
-        told = refused(Unavailable, "KAFKA_AWAY", source, None, context)
-        with pytest.raises(Unavailable):
-            source.verify(planned.splits, context)
-    finally:
-        kafka_broker.start()
+    with monkeypatch.context() as away:
+        for module in (kafka_cluster, kafka_topic):
+            away.setattr(module, "ANSWER_S", 1.0)
+        with kafka_broker.paused():
+            refused(Unavailable, "KAFKA_AWAY", source, None, context)
+        kafka_broker.kill()
+        try:
+            told = refused(Unavailable, "KAFKA_AWAY", source, None, context)
+            with pytest.raises(Unavailable):
+                source.verify(planned.splits, context)
+        finally:
+            kafka_broker.start()
     assert f"asking about the topic {topic}" in told
     eventually("it plans again", lambda: _planned_again(source, context))
     assert source.plan(None, context).splits == planned.splits

@@ -290,8 +290,9 @@ def test_nothing_is_sent_behind_a_transaction_that_was_open_before(kafka_broker,
     kafka_broker.send(target.topic, [("k", "of another transaction")], producer=other)
     before = kafka_broker.read(target.topic, committed=False)
     assert len(before) == 1
-    monkeypatch.setattr(creating_topics, "_PATIENCE_S", 0.5)
-    error = refused("OPEN_TRANSACTION", target.publish, 1, batch)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(creating_topics, "_PATIENCE_S", 0.5)
+        error = refused("OPEN_TRANSACTION", target.publish, 1, batch)
     assert f"partition {before[0].partition}" in error.what
     assert kafka_broker.read(target.topic, committed=False) == before, "nothing was sent"
     other.abort_transaction(30)
@@ -357,7 +358,8 @@ def test_a_transaction_that_takes_longer_than_it_may_is_told_and_not_taken_for_a
     with pytest.raises(Unavailable, match="took longer than the sink's transaction_timeout of 1 s") as error:
         target.publish(1, batch)
     assert (error.value.reason, values(kafka_broker, target)) == ("TRANSACTION_TIMEOUT", [])
-    monkeypatch.setattr(Sender, "send", send)
+    monkeypatch.undo()
+    target.options = {}
     assert target.publish(1, batch) is not None
     refuse_differences(kafka_broker, target.topic, 1)
 
@@ -597,20 +599,21 @@ def configure(broker: Broker, topic: str, name: str, value: str) -> None:
 
 
 def test_a_cluster_that_is_away_is_unavailable_and_nothing_is_lost(tmp_path, monkeypatch):
-    for module in (marks, creating_topics):
-        monkeypatch.setattr(module, "ANSWER_S", 2.0)
     with kafka() as broker:
         broker.create_topic("out", partitions=PARTITIONS)
         target = Target(broker.servers, "out", tmp_path)
         target.sink.check(target.context)
         batch = target.stage(1, rows_of(1))
         broker.kill()
-        for call in (target.sink.check, target.sink.head):
-            with pytest.raises(Unavailable) as raised:
-                call(target.context)
-            assert target.servers in raised.value.what
-        with pytest.raises(Unavailable):
-            target.publish(1, batch, head=Head(None, None))
+        with monkeypatch.context() as away:
+            for module in (marks, creating_topics):
+                away.setattr(module, "ANSWER_S", 2.0)
+            for call in (target.sink.check, target.sink.head):
+                with pytest.raises(Unavailable) as raised:
+                    call(target.context)
+                assert target.servers in raised.value.what
+            with pytest.raises(Unavailable):
+                target.publish(1, batch, head=Head(None, None))
         broker.start()
         assert target.publish(1, batch) is not None
         refuse_differences(broker, "out", 1)

@@ -234,10 +234,24 @@ class Broker:
         eventually(f"{topic} has leaders", lambda: self._has_leaders(admin, topic, partitions))
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, and wait until it has gone."""
-        admin = self.admin()
+        """Delete a topic, and wait until it has gone, also for clients that know where it was: they may get an answer
+        for a while after it is listed no more."""
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        admin, older = self.admin(), self.admin()
+        asked = TopicPartition(topic, 0)
+
+        def answers() -> bool:
+            try:
+                older.list_offsets({asked: OffsetSpec.latest()}, request_timeout=10)[asked].result(30)
+            except KafkaException:
+                return False
+            return True
+
+        eventually(f"{topic} is known", answers)
         admin.delete_topics([topic])[topic].result(60)
-        eventually(f"{topic} has gone", lambda: topic not in admin.list_topics(timeout=10).topics)
+        eventually(f"{topic} has gone", lambda: topic not in admin.list_topics(timeout=10).topics and not answers())
 
     def change_topic(self, topic: str, **config: str | int) -> None:
         """Change settings of a topic, and wait until the broker tells the new ones."""
