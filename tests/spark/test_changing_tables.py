@@ -22,11 +22,12 @@ class Shop(World):
     """Orders as another job appends them to a table."""
 
     policy: dict[str, Any]
+    evolution: Any = "add"
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline("orders")
         table = DeltaTable("upstream", schema="id bigint, n int", **self.policy)
-        pipeline.source("orders", table).sink("orders", DeltaAppend("tables/orders", schema_evolution="add"))
+        pipeline.source("orders", table).sink("orders", DeltaAppend("tables/orders", schema_evolution=self.evolution))
         return pipeline
 
     def append(self, *rows: str, **properties: str) -> None:
@@ -106,6 +107,23 @@ def test_of_a_wider_type_upstream_the_values_that_do_not_fit_are_rescued(orders:
     orders.append("SELECT 2L AS id, 6L AS n", "SELECT 3L AS id, 5000000000L AS n")
     assert orders.found(orders.checkpoint("two")) == [("n", "type", "bigint", 1)]
     assert orders.orders() == {1: {"n": 5}, 2: {"n": 6}, 3: {"_rescued": '{"n":5000000000}'}}
+
+
+def test_a_declared_type_widens_with_the_table(orders: Shop) -> None:
+    orders.policy, orders.evolution = {"on_type": "widen"}, "widen"
+    orders.checkpoint("one")
+    orders.alter("SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    orders.alter("ALTER COLUMN n TYPE bigint")
+    orders.append("SELECT 2L AS id, 5000000000L AS n")
+    orders.checkpoint("two")
+    orders.append("SELECT 3L AS id, 5000000000L AS n")
+    assert orders.found(orders.checkpoint("three")) == []
+    rows = orders.spark.read.format("delta").load(f"{orders.root}/tables/orders").collect()
+    assert sorted((row.id, row.n, row["_rescued"]) for row in rows) == [
+        (1, 5, None),
+        (2, None, '{"n":5000000000}'),
+        (3, 5000000000, None),
+    ]
 
 
 def test_a_column_that_is_gone_upstream_and_comes_back_with_another_type(orders: Shop) -> None:

@@ -89,7 +89,7 @@ class PostgresTable(TypedSource):
     schema: the columns to read, in DDL, in place of `columns`.
     on_new_column: with a schema, what to do with further columns of the table: as in `Files`. "ignore" leaves them out.
     on_type: with a schema, what to do with a column that has another type in the table: "refuse" to read it, or
-        "rescue" the values that its declared type cannot hold.
+        "rescue" the values that its declared type cannot hold, or "widen" it as well, as in `Files`.
     missing_columns: with a schema, what to do if the table lacks a column: "refuse" to read it, or read "null".
     rescue_column: the name of the rescue column, as in `Files`.
     """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from tidegate.connectors.schema.ddl import Column, DdlError, parse_ddl
 from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, SchemaPolicy, Survey, policy_problems
+from tidegate.connectors.schema.widening import wider_type
 from tidegate.connectors.source import Source, SourceContext
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
@@ -153,7 +154,8 @@ class TypedSource(Source):
         for misfit, rows in zip(misfits, counts, strict=True):
             if rows:
                 path = next(iter(self._declared_names(misfit, actual)), misfit.name)
-                found.append(FoundColumn(path=path, kind=misfit.kind, type=misfit.type, records=rows))
+                wider = self._wider(path, misfit)
+                found.append(FoundColumn(path=path, kind=misfit.kind, type=misfit.type, records=rows, wider=wider))
         if not found:
             return Survey(None, is_clean=True)
         return Survey(Drift(found=sorted(found, key=lambda each: each.path), records=records), is_clean=False)
@@ -195,6 +197,13 @@ class TypedSource(Source):
             selected.append(f"{rescued} AS {quoted(self.rescue_column)}")
         selected += [f"{by_number[name]} AS {quoted(name)}" for name in kept]
         return frame.toDF(*by_number.values()).selectExpr(*selected)
+
+    def _wider(self, name: str, misfit: UnfitColumn) -> str:
+        """Return the type that a declared column becomes by the policy, or ""."""
+        if misfit.kind != "type" or self.on_type != "widen":
+            return ""
+        declared = next(column.type for column in parse_ddl(self.schema) if column.name == name)
+        return wider_type(declared, misfit.type) or ""
 
     def _rescued(self, actual: Sequence[Column]) -> list[UnfitColumn]:
         policy = self.schema_policy
