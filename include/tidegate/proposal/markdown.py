@@ -154,6 +154,7 @@ def _schema(name: str, table: TableDifference) -> Iterator[str]:
     if not schema.changed:
         return
     yield f"Columns of `{name}`:"
+    yield ""
     yield from (f"- {_name(column)} {type} is new" for column, type in schema.added.items())
     yield from (f"- {_name(column)} {type} is gone" for column, type in schema.removed.items())
     yield from (f"- {_name(column)} was {before}, and is {after}" for column, (before, after) in schema.retyped.items())
