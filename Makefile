@@ -79,8 +79,8 @@ replay: setup ## random lives of random pipelines on real Spark, and backfills o
 values: setup ## every type and its edges, as key, value, order and time of operators, from each source to each sink and its readers, against Spark over all rows at once. SEEDS=100, MINUTES=20, SEED=7 to replay one
 	$(BIN)/python -m tests.values --seeds $(or $(SEEDS),100) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
-drift: setup ## random days of a producer whose records change, with kills and rollbacks, against plain Python. SEEDS=20, SEED=7 to replay one
-	$(BIN)/python -m tests.spark.drifting_days --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED))
+drift: setup ## random days of a producer whose records change, with kills and rollbacks, against plain Python. SEEDS=20, SEED=7 to replay one, DAYS=30 KILLS=100 with PostgreSQL and Kafka, too
+	$(BIN)/python -m tests.spark.drifting_days --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED)) $(if $(DAYS),--days $(DAYS)) $(if $(KILLS),--kills $(KILLS))
 
 world: setup ## random lives of a connector while its other side is changed, dropped, restored, failed over, filled. SEEDS=50, SEED=7 to replay one; KINDS="files delta" for some
 	$(BIN)/python -m tests.world --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))

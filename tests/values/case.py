@@ -128,7 +128,7 @@ class Case:
     ) -> Case:
         """kind, format, roles, to: these, in place of random ones. postgres: whether there is one."""
         dice = random.Random(seed)
-        given = Input.of(dice, KINDS[kind] if kind else None, format)
+        given = Input.of(dice, KINDS[kind] if kind else None, format, random.Random(f"drift {seed}"))
         finishes = dice.random() < 0.6
         able = [role for role in ROLES.values() if role.fits(given.column) and (finishes or not role.finishes)]
         chosen = [ROLES[name] for name in roles] or dice.sample(able, dice.choice([3, 4, 5]))

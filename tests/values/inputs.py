@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pyarrow.parquet
 
 from tests.values.edges import KINDS, NAMES, Edge, Kind
@@ -33,6 +35,39 @@ _TIMES = {
 }
 
 
+DRIFTED = "drifted, by a key"
+"""A key that the schema lacks."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Records with a further key: it is rescued, and all else is read as without it."""
+
+    since: int
+    """The number of the first file whose records have it."""
+    on_type: str
+
+    @classmethod
+    def of(cls, dice: random.Random, kind: Kind, format: str, files: int) -> Drift | None:
+        """None: for inputs that have no policy, and for half of those that may have one."""
+        if format not in ("json", "parquet") or "char(" in kind.type or dice.random() < 0.5:
+            return None
+        return cls(dice.randrange(files), dice.choice(["rescue", "widen", "refuse"]))
+
+    @property
+    def policy(self) -> dict[str, str]:
+        return {"on_new_column": "rescue", "on_type": self.on_type}
+
+    @property
+    def sql(self) -> str:
+        """An expression for `id` that fails if anything else was rescued."""
+        expected = json.dumps({DRIFTED: True}, separators=(",", ":"))
+        return f"CASE WHEN _rescued IS NULL OR _rescued = '{expected}' THEN id ELSE raise_error(_rescued) END AS id"
+
+    def __str__(self) -> str:
+        return f"a further key since file {self.since}, types {self.on_type}"
+
+
 @dataclass(frozen=True)
 class Input:
     """What a source reads: rows in SQL, in the order in which they arrive."""
@@ -44,9 +79,18 @@ class Input:
     """Where a checkpoint ends."""
     numbers: tuple[int, ...]
     """The column `n`."""
+    drift: Drift | None = None
+    """What the records of some checkpoints have besides, and what the source does then."""
 
     @classmethod
-    def of(cls, dice: random.Random, kind: Kind | None = None, format: str | None = None) -> Input:
+    def of(
+        cls,
+        dice: random.Random,
+        kind: Kind | None = None,
+        format: str | None = None,
+        drift_dice: random.Random | None = None,
+    ) -> Input:
+        """drift_dice: draws the drift, so that all else is as it was before there was any."""
         kind = kind or dice.choice(list(KINDS.values()))
         format = format or dice.choice([each for each in FORMATS if each in kind.formats])
         able = [each for each in kind.edges if format in ("delta", "parquet") or not (each.far or each.no_text)]
@@ -56,7 +100,8 @@ class Input:
         cuts = tuple(sorted(dice.sample(range(1, count), dice.choice([0, 1, 1, 1, 2, 2]))))
         numbers = tuple(dice.sample(range(count), count))
         named = [name for name in NAMES if format != "delta" or not set(name) & set(" ,;{}()=")]  # Spark refuses these
-        return cls(Column(dice.choice(named), kind, edges), format, values, cuts, numbers)
+        drift = Drift.of(drift_dice, kind, format, len(cuts) + 1) if drift_dice is not None else None
+        return cls(Column(dice.choice(named), kind, edges), format, values, cuts, numbers, drift)
 
     @property
     def made(self) -> bool:
@@ -109,6 +154,8 @@ class Input:
         line = F.to_json(row, _TIMES) if is_json else F.to_csv(row, _TIMES | spaces | {"escape": '"'})
         lines = [each[0] for each in frame.select(line).collect()]
         for number, (begin, end) in enumerate(self.bounds):
+            if self.drift is not None and number >= self.drift.since:
+                lines[begin:end] = [f"{{{json.dumps(DRIFTED)}:true,{each[1:]}" for each in lines[begin:end]]
             head = [_csv_line(frame.columns)] if self.format == "csv" else []
             text = "".join(each + "\n" for each in [*head, *lines[begin:end]])
             (folder / f"{number}.{self.format}").write_text(text, newline="")
@@ -118,7 +165,10 @@ class Input:
     def _write_parquet(self, frame: Any, folder: Path, prefix: str) -> None:
         rows = frame.toArrow()
         for number, (begin, end) in enumerate(self.bounds):
-            pyarrow.parquet.write_table(rows.slice(begin, end - begin), folder / f"{prefix}{number}.parquet")
+            part = rows.slice(begin, end - begin)
+            if not prefix and self.drift is not None and number >= self.drift.since:
+                part = part.append_column(DRIFTED, pyarrow.repeat(True, part.num_rows))
+            pyarrow.parquet.write_table(part, folder / f"{prefix}{number}.parquet")
 
     @property
     def options(self) -> dict[str, str]:
@@ -137,16 +187,21 @@ class Input:
         if self.format == "delta":
             return self._declared(pipeline, "rows", DeltaTable(str(folder / "table"), start=0, max_files=1), "at")
         pattern = str(folder / f"[0-9].{self.format}")
-        source = Files(pattern, schema=self.schema, max_files=1, options=self.options)
-        return self._declared(pipeline, "rows", source, "at")
+        policy: Any = self.drift.policy if self.drift is not None else {}
+        source = Files(pattern, schema=self.schema, max_files=1, options=self.options, **policy)
+        return self._declared(pipeline, "rows", source, "at", self.drift)
 
     def declare_in_time(self, pipeline: Pipeline, folder: Path) -> Stream:
         """Another source of the same rows, whose event time is the column."""
         source = Files(str(folder / f"{_IN_TIME}*.parquet"), schema=self.schema, max_files=1)
         return self._declared(pipeline, "timed", source, self.column.name)
 
-    def _declared(self, pipeline: Pipeline, name: str, source: Source, event_time: str) -> Stream:
+    def _declared(
+        self, pipeline: Pipeline, name: str, source: Source, event_time: str, drift: Drift | None = None
+    ) -> Stream:
         rows = pipeline.source(name, source, bounded=pipeline.finishes, event_time=event_time, watermark="0 s")
+        if drift is not None:
+            rows = rows.select(drift.sql, "k", "n", "at", self._name, name=f"{name}-rescued")
         return rows.select(*self._stage(), name=f"{name}-made") if self.made else rows
 
     def __str__(self) -> str:
@@ -154,7 +209,8 @@ class Input:
         rows = "".join("-" if each is None else edges[each] for each in self.values)
         cut = "|".join(rows[begin:end] for begin, end in self.bounds)
         values = ", ".join(each.sql[:80] for each in self.column.edges)
-        return f"{self.column.kind.name} {self.column.name!r} from {self.format}: {cut} of {values}"
+        drift = f" with {self.drift}" if self.drift is not None else ""
+        return f"{self.column.kind.name} {self.column.name!r} from {self.format}{drift}: {cut} of {values}"
 
 
 def _csv_line(names: Sequence[str]) -> str:
