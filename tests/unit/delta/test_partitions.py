@@ -7,6 +7,7 @@ import pytest
 from tests.kit.delta import schema
 from tidegate.delta import partition_values, redact_path
 from tidegate.delta.files.access import error_text
+from tidegate.delta.files.partitions import refuse_unreadable
 from tidegate.errors import Corrupt, Invalid
 
 
@@ -75,3 +76,10 @@ def test_a_path_is_shown_without_the_values_in_it(path, shown):
 
 def test_no_partitions_no_values():
     assert partition_values("part-0.parquet", schema(a="long"), []) == {}
+
+
+def test_a_whole_number_of_38_digits_may_be_a_partition_and_a_fraction_below_zero_may_not():
+    table = schema(p="decimal(38,0)")
+    refuse_unreadable([{"p": "-" + "9" * 38}, {"p": "-1.00"}, {"p": None}, {"p": "0.5"}], table)
+    with pytest.raises(Invalid, match="below zero, and not a whole number"):
+        refuse_unreadable([{"p": "-0." + "0" * 37 + "1"}], table)

@@ -134,7 +134,7 @@ def refuse_unreadable(partitions: Iterable[Mapping[str, str | None]], schema: Js
         for name, text in partition.items():
             if text is None or not str(kinds.get(name)).startswith("decimal"):
                 continue
-            if text.startswith("-") and Decimal(text) % 1 != 0:
+            if text.startswith("-") and Decimal(text) != Decimal(text).to_integral_value():
                 raise _bad_row_error(f"partition column {name!r} is below zero, and not a whole number", quoted=text)
 
 
