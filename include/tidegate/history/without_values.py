@@ -93,6 +93,8 @@ def manifest_without_rows(manifest: Manifest) -> Json:
     payloads: list[Json] = []
     for table in document["tables"].values():
         payloads += table["committables"]
+        if table["diverted"] is not None:
+            payloads += table["diverted"]["committables"]
     for parts in document["in_flight"].values():
         for part in parts:
             payloads += part["channels"].values()
