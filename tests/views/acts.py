@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -72,6 +73,7 @@ Deed = tuple[str, Callable[[], object]]
 """What people do in Python, and what it is called."""
 Act = Callable[[Doer], Iterator[str | Deed]]
 RUN = "run shop:orders --until-idle"
+CONSTRAINT = "not_twice"
 
 
 def passes(do: Doer) -> Iterator[str]:
@@ -160,6 +162,38 @@ def judges_again(do: Doer) -> Iterator[str]:
 
 def discards_rows(do: Doer) -> Iterator[str]:
     yield "quarantine discard orders checked --all --yes"
+    yield RUN
+
+
+def diverts(do: Doer) -> Iterator[str | Deed]:
+    """Somebody gives the table a constraint between a decision and its publication. A row that it refuses is
+    diverted, and later the constraint is dropped."""
+    path = do.shops.folder / "tables" / "sales"
+
+    def refuse(point: str) -> None:
+        if point == "S9.decision.after" and (path / "_delta_log").is_dir() and not constraints(path):
+            DeltaTable(str(path)).alter.add_constraint({CONSTRAINT: "v <> 77"})
+            do.mend = lambda: drop_constraint(path)
+
+    do.shops.feed(76, 77)
+    yield "the table refuses a row", lambda: do.shops.run(RUN, dies_at=refuse)
+    yield "divert shop:orders sales --where 'v = 77' --dry-run"
+    yield "divert shop:orders sales --where 'v = 77' --note twice --yes"
+
+
+def constraints(path: Path) -> list[str]:
+    """The names of a table's constraints."""
+    settings = DeltaTable(str(path)).metadata().configuration
+    return [name for name in settings if name.startswith("delta.constraints.")]
+
+
+def drop_constraint(path: Path) -> None:
+    if (path / "_delta_log").is_dir() and constraints(path):
+        DeltaTable(str(path)).alter.drop_constraint(CONSTRAINT)
+
+
+def releases_what_was_diverted(do: Doer) -> Iterator[str]:
+    yield "quarantine release orders sales-refused --all --yes"
     yield RUN
 
 
@@ -385,7 +419,7 @@ ACTS: dict[str, Act] = {
     for each in (
         passes, watches_for_input, goes_by_the_clock, sets_aside, fails_a_gate, a_record_is_malformed, is_held,
         approves, rejects, quarantines_what_is_held, releases, corrects,
-        corrects_by_sql, judges_again,
+        corrects_by_sql, judges_again, diverts, releases_what_was_diverted,
         discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, proposes, proposes_and_keeps,
         asks_why, backfills, backfills_everything,
         swaps,

@@ -47,6 +47,7 @@ def lines(shops: Shops, dice: random.Random) -> Iterator[str]:
     yield from ("recover shop:orders --dry-run", "backfill shop:orders --from beginning --dry-run")
     yield from ("read orders sales", "read orders totals", "state orders", "state orders totals")
     yield "quarantine show orders checked"
+    yield "quarantine show orders sales-refused"
     for id in ids:
         yield from (f"show orders {id}", f"explain orders {id}")
     for id in dice.sample(ids, min(2, len(ids))):

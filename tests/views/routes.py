@@ -24,7 +24,7 @@ from tests.views.shops import CANARY, DAG, Shops
 __all__ = ["Web"]
 
 VALUES = {
-    "gate": ("checked", "sizes"),
+    "gate": ("checked", "sizes", "sales-refused"),
     "sink": ("sales", "totals", "rows"),
     "part": ("sales", "totals", "checked", "rows"),
     "run_id:path": ("manual__x",),

@@ -1,8 +1,8 @@
 """A project folder with three pipelines, and what a user, an operator and a vandal do there, by commands typed here.
 
-`orders` has what most features need: a gate that sets rows aside, one that waits for a person, a keyed state, a hook
-that is remembered, two sources. `daily` makes its table day by day. `other` has nothing but a source, whose
-schema follows its input, and a table: whatever befalls the two, it is well.
+`orders` has what most features need: a gate that sets rows aside, one that waits for a person, one for what a table
+refuses, a keyed state, a hook that is remembered, two sources. `daily` makes its table day by day. `other` has nothing
+but a source, whose schema follows its input, and a table: whatever befalls the two, it is well.
 Every value of a row holds CANARY, and so does a key of the records of `other`.
 """
 
@@ -51,7 +51,7 @@ def build(version=0, moved=False, dropped=False, by_event=False, name="orders", 
         events = events.union(pipeline.source("more", Files("landing/more/*.json", schema=SCHEMA)))
     checked = events.gate(Expectations("signs", on_failure="quarantine", at_most=0.7), name="checked")
     judged = checked.gate(Expectations("sizes", context="gx", on_failure="hold"), name="sizes")
-    judged.sink("sales", DeltaAppend(f"{tables}/sales"))
+    judged.sink("sales", DeltaAppend(f"{tables}/sales"), refused="quarantine")
     added = {"most": "max(v)"} if version % 2 else {}
     totals = judged.aggregate(by="k", n="count(*)", total="sum(v)", **added, uid="totals")
     totals.sink("totals", DeltaUpsert(f"{tables}/totals", keys=["k"], schema_evolution="add"))
