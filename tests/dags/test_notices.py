@@ -53,6 +53,14 @@ NOTIFY = {
     for event in ("held", "suspended", "quarantined", "recovered", "stale", "fresh")
 }
 """
+NEEDS_A_TASK = """
+class NamesTheTask(WriteDown):
+    def notify(self, context):
+        self.text = context["ti"].task_id
+        super().notify(context)
+
+NOTIFY = {event: [NamesTheTask("")] for event in NOTIFY}
+"""
 FAILS_IF_TOLD = """
 if (HERE / "broken").exists():
     raise ValueError(f"this stage is {'broken'}")
@@ -150,6 +158,28 @@ def test_a_deadline_tells_of_tables_as_tasks_do_and_not_of_its_run(project: Proj
         assert text.startswith("overdue: sink every is more than 15 min old since ")
         assert run(made, 2)[0] == "success"
     assert [event for event, *_ in told(made)] == ["stale", "fresh"], "no task repeats what the deadline has told"
+
+
+def test_a_deadline_whose_notifiers_all_fail_leaves_it_to_the_next_task(project: Project) -> None:
+    promise = 'pipeline.promise("every", fresh="15 min")\n'
+    made = project.pipeline("needs_a_task", gate=promise + WRITES_DOWN + NEEDS_A_TASK, arguments="notify=NOTIFY").feed()
+    assert run(made, 1)[0] == "success"
+    later = seams.now() + timedelta(minutes=16)
+    with seams.installed(replace(seams.current(), now=lambda: later)):
+        look_at_promises(str(made.dag_file), "needs_a_task", {"dag_run": {"run_id": "held up"}})
+        assert told(made) == []
+        assert run(made, 2)[0] == "success"
+    assert [event for event, *_ in told(made)] == ["stale", "fresh"]
+
+
+def test_nobody_looks_for_runs_that_wait_for_a_replay(project: Project) -> None:
+    promise = 'pipeline.promise("every", fresh="15 min")\n'
+    made = project.pipeline("replayed", gate=promise + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    assert run(made, 1)[0] == "success"
+    later = seams.now() + timedelta(minutes=16)
+    with seams.installed(replace(seams.current(), now=lambda: later)):
+        look_at_promises(str(made.dag_file), "replayed", {"dag_run": {"run_id": "waits", "run_type": "backfill"}})
+    assert told(made) == []
 
 
 @pytest.mark.skipif(VERSION < (3, 3), reason="this Airflow calls no function for a deadline")

@@ -224,7 +224,7 @@ SAMPLES: dict[str, Record] = {
         },
         columns=TracedColumns(
             code="fedcba9876543210",
-            sources={"orders": "0123456789abcdef"},
+            inputs={"orders": "0123456789abcdef"},
             stages=Payload(data={"clean": {"clean": {"id": [["orders", "id", "identity"]], "who": None}}}),
         ),
         stats=JobStats(

@@ -57,6 +57,20 @@ def as_pandas(o: Any, c: Any) -> Any:
     return o.mapInPandas(lambda batches: batches, "id long")
 
 
+def beside_unknown_rows(o: Any, c: Any) -> Any:
+    """`sum(amount)` is a column of rows whose origins are unknown: its name ends as what a Python function returns."""
+    sums = o.sparkSession.sql(
+        "WITH t AS (SELECT customer, sum(amount) FROM {o} GROUP BY customer) SELECT * FROM t", o=o
+    )
+    return o.join(sums, "customer").selectExpr("amount / `sum(amount)` AS share")
+
+
+def named_like_an_expression(o: Any, c: Any) -> Any:
+    return o.selectExpr("CAST(amount AS INT) AS `sum(CAST(amount AS INT))`").selectExpr(
+        "`sum(CAST(amount AS INT))` + 1 AS more"
+    )
+
+
 def two_of_three(o: Any, c: Any) -> Any:
     return o.select("id", "customer").unionByName(c.selectExpr("customer", "customer * 2 AS id"))
 
@@ -123,6 +137,8 @@ CASES: dict[str, tuple[Function, Found]] = {
         by_sql("SELECT id, item, upper(item) AS loud FROM {o} LATERAL VIEW explode(items) AS item"),
         {"id": "o.id", "item": "o.items+", "loud": "o.items+"},
     ),
+    "a name like an expression": (named_like_an_expression, {"more": "o.amount+"}),
+    "a column of unknown rows that is named like a function": (beside_unknown_rows, {"share": "?"}),
     "a function of Python": (through_python, {"id": "o.id", "land": "o.country+"}),
     "a subquery": (by_sql("SELECT id, (SELECT max(name) FROM {c}) AS last FROM {o}"), {"id": "o.id", "last": "?"}),
     "a rollup": (

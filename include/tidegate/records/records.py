@@ -826,8 +826,8 @@ class TracedColumns(Struct, frozen=True, kw_only=True):
 
     code: str
     """The fingerprint of the code that it is about."""
-    sources: dict[str, str] = {}
-    """By source, a short hash of the columns that it had, if they were known."""
+    inputs: dict[str, str] = {}
+    """By stream that a stage reads, a short hash of the columns that it had."""
     stages: Payload
     """By stage, stream and column, the columns of the stage's inputs that it is made of: `[input, column, how]` for
     each; null if unknown."""

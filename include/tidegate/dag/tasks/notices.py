@@ -79,13 +79,17 @@ def checked_notifiers(given: object) -> Notifiers:
     return notifiers
 
 
-def send_notice(notifiers: Notifiers, context: Any, notice: Notice) -> None:
-    """Call the notifiers of this event, one after the other. Never raises."""
+def send_notice(notifiers: Notifiers, context: Any, notice: Notice) -> bool:
+    """Call the notifiers of this event, one after the other. Never raises.
+
+    Return False if people may not know of it: each has failed, or they have not ended in time.
+    """
     chosen = notifiers.get(notice.event, ())
     if not chosen:
-        return
+        return True
+    failed: list[Callable[[Any], Any]] = []
     # A thread: nobody else can end a call to a server that does not answer.
-    thread = threading.Thread(target=_call, args=(chosen, context, notice), daemon=True, name="notices")
+    thread = threading.Thread(target=_call, args=(chosen, context, notice, failed), daemon=True, name="notices")
     began = seams.monotonic()
     thread.start()
     thread.join(LIMIT_S)
@@ -93,8 +97,9 @@ def send_notice(notifiers: Notifiers, context: Any, notice: Notice) -> None:
         log.warning(
             "Notifiers of %r have not ended within %g s: the task continues without them", notice.event, LIMIT_S
         )
-        return
+        return False
     log.info("Notifiers of %r: %d called in %.1f s", notice.event, len(chosen), seams.monotonic() - began)
+    return len(failed) < len(chosen)
 
 
 def about_completed(entry: Entry, ledger: Ledger) -> Iterable[Notice]:
@@ -114,19 +119,27 @@ def about_completed(entry: Entry, ledger: Ledger) -> Iterable[Notice]:
         yield Notice("recovered", pipeline, entry.id, f"checkpoint {entry.id} is completed, after {before}")
 
 
-def send_promise_notices(notifiers: Notifiers, context: Any, ledger: Ledger, tolerable: int) -> None:
-    """Tell people of promises that are broken, once, and of those that are kept again. Never raises."""
+def send_promise_notices(
+    notifiers: Notifiers, context: Any, ledger: Ledger, tolerable: int, *, again_if_failed: bool = False
+) -> None:
+    """Tell people of promises that are broken, once, and of those that are kept again. Never raises.
+
+    again_if_failed: whether the next one who looks tells people again if all notifiers fail here.
+    """
     if not {"stale", "fresh"} & notifiers.keys():
         return
     try:
         told = ledger.hook_progress()
         before = told.broken_promises if told is not None else []
-        promises = promises_now(ledger, tolerable)
-        for promise in promises:
+        broken = []
+        for promise in promises_now(ledger, tolerable):
             event: Event = "fresh" if promise.is_kept else "stale"
-            if promise.is_kept == (promise.sink in before):
-                send_notice(notifiers, context, Notice(event, ledger.pipeline, promise.checkpoint, promise.text))
-        broken = [promise.sink for promise in promises if not promise.is_kept]
+            is_known = promise.is_kept != (promise.sink in before)
+            if not is_known:
+                notice = Notice(event, ledger.pipeline, promise.checkpoint, promise.text)
+                is_known = send_notice(notifiers, context, notice) or not again_if_failed
+            if promise.is_kept != is_known:  # as it is, or as it was
+                broken.append(promise.sink)
         if broken != before:
             told = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
             ledger.record_hook_progress(structs.replace(told, **stamp(seams.new_id()), broken_promises=broken))
@@ -147,12 +160,15 @@ def _failures_before(entry: Entry, ledger: Ledger) -> int:
     return count
 
 
-def _call(notifiers: Sequence[Callable[[Any], Any]], context: Any, notice: Notice) -> None:
+def _call(
+    notifiers: Sequence[Callable[[Any], Any]], context: Any, notice: Notice, failed: list[Callable[[Any], Any]]
+) -> None:
     for notifier in notifiers:
         try:
             # A notifier fills in its own templates: the next notice needs them as they were.
             copy.copy(notifier)({**context, "tidegate": asdict(notice)})
         except Exception as error:
+            failed.append(notifier)
             log.warning("A notifier of %r has failed: %s", notice.event, name_of(error))
 
 

@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tidegate import seams
 from tidegate.checkpoint.compatibility import decline
 from tidegate.checkpoint.context import PipelineContext
@@ -37,7 +35,14 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, U
 from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.at_once import all_at_once, order_stages
 from tidegate.execution.by_hand.manual_edits import Diverting, ManualEdit, no_rows_of
-from tidegate.execution.column_tracing import fingerprints_of, is_still_true, traced_functions, traced_stages
+from tidegate.execution.column_tracing import (
+    MAX_CALL_S,
+    columns_of_inputs,
+    is_still_true,
+    traced_code,
+    traced_functions,
+    traced_stages,
+)
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
 from tidegate.execution.job.direct_write import DirectWriter
@@ -215,7 +220,7 @@ class Attempt:
         """By source, what of its input does not fit the schema."""
         self.samples: dict[str, SampledRows] = {}
         """A few rows of each stream, if the settings ask for samples."""
-        self.source_columns: dict[str, object] = {}
+        self.seconds_of_functions: dict[str, float] = {}
         """The columns of sources that are known without asking Spark."""
         self.traced: TracedColumns | None = None
         self.plan: Plan
@@ -439,9 +444,6 @@ class Attempt:
                 self.graph.name,
                 self.plan.id,
             )
-        names = source.column_names() or splits.get("schema")
-        if names is not None:
-            self.source_columns[sourcing.name] = names
         rows = source.read(spark, splits, dataclasses.replace(context, survey=survey))
         if spark is None:  # the tests' toys need no Spark
             return rows
@@ -548,8 +550,10 @@ class Attempt:
         if isinstance(first, GateNode):
             self._gate(first, streams)
         elif isinstance(first, StageNode):
+            began = seams.monotonic()
             with self.measuring.timed("plan"):
                 streams |= stage_results(first, streams, self.graph)
+            self.seconds_of_functions[first.name] = seams.monotonic() - began
         else:
             operators = [stage for stage in stages if isinstance(stage, OperatorNode)]
             for stage in operators:
@@ -666,18 +670,27 @@ class Attempt:
         stages = traced_functions(self.job)
         if spark is None or not stages:
             return
-        code, sources = self.graph.code_fingerprint(), fingerprints_of(self.source_columns)
+        try:
+            self.traced = self._trace(stages, streams, prev)
+        except TidegateError as error:  # nothing depends on it, and the next checkpoint tries again
+            log.debug("The columns of functions cannot be traced: %s", error.what)
+
+    def _trace(
+        self, stages: Sequence[StageNode], streams: Mapping[str, DataFrame], prev: Handle | None
+    ) -> TracedColumns | None:
         before = None
-        with contextlib.suppress(TidegateError):  # nothing depends on it
-            before = self.pipeline.ledger.chosen_ack(prev, self.job.name).columns if prev is not None else None
-        if before is not None and is_still_true(before, code, sources):
-            self.traced = msgspec.structs.replace(before, sources={**before.sources, **sources})
-        elif self.manual_edit is None and not self.gating.aborts:
-            self.step("tracing columns")
-            with self.measuring.timed("trace columns"):
-                found = traced_stages(stages, streams)
-            packed = self.pipeline.ledger.pack(found, self.graph.parts)
-            self.traced = TracedColumns(code=code, sources=sources, stages=packed)
+        if prev is not None:
+            before = self.pipeline.ledger.chosen_ack(prev, self.job.name).columns
+        if self.manual_edit is not None or self.gating.aborts:
+            return before  # not all functions have been called
+        code, inputs = traced_code(self.graph, stages), columns_of_inputs(stages, streams)
+        if before is not None and is_still_true(before, code, inputs):
+            return before
+        self.step("tracing columns")
+        quick = [stage for stage in stages if self.seconds_of_functions.get(stage.name, 0) <= MAX_CALL_S]
+        with self.measuring.timed("trace columns"):
+            found = traced_stages(quick, streams)
+        return TracedColumns(code=code, inputs=inputs, stages=self.pipeline.ledger.pack(found, self.graph.parts))
 
     def collect_samples(self, streams: Mapping[str, DataFrame], spark: SparkSession) -> None:
         """Take samples of the streams of this job. This is the attempt's last use of Spark."""

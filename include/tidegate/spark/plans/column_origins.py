@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tidegate.spark.plans.probe import make_probe
@@ -94,6 +95,10 @@ class _Columns:
     all_known: bool = True
     """Whether there are no others."""
 
+    @cached_property
+    def by_id(self) -> Mapping[str, _Column]:
+        return {column.id: column for column in self.known}
+
 
 _UNKNOWN: Final = _Columns(all_known=False)
 
@@ -130,17 +135,16 @@ def _columns_of(node: PlanNode, inputs: Sequence[Sequence[str]]) -> _Columns:
         return _of_other_rows(node)
     if len(below) != 1:
         return _UNKNOWN
-    known = {column.id: column for column in below[0].known}
     parts = items_of(node.text)
     if node.name == "Project":
-        return _computed(_bracketed(node.text), known)
+        return _computed(_bracketed(node.text), below[0])
     if node.name == "Aggregate" and len(parts) in (1, 2):
         keys = items_of(parts[0][1:-1]) if len(parts) == 2 else []
-        return _computed(_bracketed(parts[-1]), known, keys)
+        return _computed(_bracketed(parts[-1]), below[0], keys)
     if node.name == "Window" and parts:
-        return _appended(below[0], _computed(_bracketed(parts[0]), known))
+        return _appended(below[0], _computed(_bracketed(parts[0]), below[0]))
     if node.name == "Generate" and len(parts) in (3, 4) and not parts[1].startswith("["):
-        return _appended(below[0], _generated(parts[0], _bracketed(parts[-1]), known))
+        return _appended(below[0], _generated(parts[0], _bracketed(parts[-1]), below[0]))
     return _UNKNOWN
 
 
@@ -186,7 +190,7 @@ def _bracketed(text: str) -> list[str] | None:
     return columns if not begun else None
 
 
-def _computed(items: Sequence[str] | None, known: Mapping[str, _Column], keys: Sequence[str] | None = None) -> _Columns:
+def _computed(items: Sequence[str] | None, below: _Columns, keys: Sequence[str] | None = None) -> _Columns:
     """Return the columns of these expressions. keys: what rows are grouped by, if they are."""
     if items is None:
         return _UNKNOWN
@@ -195,45 +199,47 @@ def _computed(items: Sequence[str] | None, known: Mapping[str, _Column], keys: S
         match = _COLUMN.fullmatch(item)
         if match is None:
             return _UNKNOWN
-        if match[1] is None:
-            passed = known.get(match[3])
-            is_known = passed is not None and passed.name == match[2]
-            columns.append(_Column(match[2], match[3], passed.origins if passed is not None and is_known else None))
+        passed = below.by_id.get(match[3])
+        if passed is not None and passed.name == match[2]:  # its name may have " AS " in it
+            columns.append(_Column(match[2], match[3], passed.origins))
+        elif match[1] is None:
+            columns.append(_Column(match[2], match[3], None))
         else:
-            columns.append(_Column(match[2], match[3], _origins_of(match[1], known, keys)))
+            columns.append(_Column(match[2], match[3], _origins_of(match[1], below, keys)))
     return _Columns(columns)
 
 
-def _origins_of(expression: str, known: Mapping[str, _Column], keys: Sequence[str] | None = None) -> Origins:
+def _origins_of(expression: str, below: _Columns, keys: Sequence[str] | None = None) -> Origins:
     """Return what an expression is made of."""
     whole = _COLUMN.fullmatch(expression)
-    if whole is not None and whole[1] is None and whole[3] in known and known[whole[3]].name == whole[2]:
-        return known[whole[3]].origins
+    passed = below.by_id.get(whole[3]) if whole is not None else None
+    if whole is not None and whole[1] is None and passed is not None and passed.name == whole[2]:
+        return passed.origins
     without_windows = _without_windows(expression)
     if without_windows is None:
         return None
     if without_windows != expression or (keys is not None and _aggregates(expression, keys)):
-        return _combined(_references(without_windows, known), "aggregation")
-    return _combined(_references(without_windows, known), "transformation")
+        return _combined(_references(without_windows, below), "aggregation")
+    return _combined(_references(without_windows, below), "transformation")
 
 
 def _aggregates(expression: str, keys: Sequence[str]) -> bool:
     """Return whether an expression of an aggregate has more in it than what rows are grouped by."""
     for key in sorted(keys, key=len, reverse=True):
-        expression = expression.replace(key, "")
+        expression = re.sub(rf"(?<!\w){re.escape(key)}(?!\d)", "", expression)
     return _ID.search(expression) is not None
 
 
-def _references(expression: str, known: Mapping[str, _Column]) -> list[_Column] | None:
+def _references(expression: str, below: _Columns) -> list[_Column] | None:
     """Return the columns that an expression refers to, or None if it has an id that is no column's."""
     expression = _LAMBDA.sub("", expression)
     found = []
     for match in _ID.finditer(expression):
         before = expression[: match.start()]
-        column = known.get(match[1])
+        column = below.by_id.get(match[1])
         if column is not None and before.endswith(column.name):
             found.append(column)
-        elif column is None and before.endswith(")"):
+        elif column is None and below.all_known and before.endswith(")"):
             continue  # the id of what a Python function returns
         else:
             return None
@@ -266,11 +272,11 @@ def _without_windows(expression: str) -> str | None:
     return expression
 
 
-def _generated(expression: str, items: Sequence[str] | None, known: Mapping[str, _Column]) -> _Columns:
+def _generated(expression: str, items: Sequence[str] | None, below: _Columns) -> _Columns:
     """Return the columns of a generator, such as `explode`: all are made of what it is applied to."""
     if items is None:
         return _UNKNOWN
-    origins = _combined(_references(expression, known), "transformation")
+    origins = _combined(_references(expression, below), "transformation")
     matches = [_COLUMN.fullmatch(item) for item in items]
     return _Columns([_Column(match[2], match[3], origins) for match in matches if match is not None])
 
