@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,19 @@ def test_a_backfill_knows_the_columns_of_today_or_of_the_past(tmp_path: Path, sp
     orders.land("3.json", {"id": 3, "country": "AT", "amount": 1, "vip": False, "channel": "app"})
     orders.checkpoint("three")
     assert orders.orders()[3] == {"country": "AT", "amount": 1, "vip": False, "channel": "app"}
+
+
+def test_moments_of_parquet_files_keep_their_microseconds(tmp_path: Path, spark: Any) -> None:
+    orders = shop(tmp_path, spark, on_new_column="rescue", format="parquet")
+    (tmp_path / "landing").mkdir()
+    moment = [datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=timezone.utc)]
+    known = {"id": [1], "country": ["AT"], "amount": pa.array([5], pa.int32())}
+    further = {"at": pa.array(moment, pa.timestamp("us", "UTC")), "local": pa.array(moment, pa.timestamp("us"))}
+    pq.write_table(pa.table({**known, **further}), tmp_path / "landing" / "1.json")
+    orders.checkpoint("one")
+    rescued = json.loads(orders.orders()[1]["_rescued"])
+    assert rescued["local"] == "2026-01-31T12:00:00.123456"
+    assert datetime.fromisoformat(rescued["at"].replace("Z", "+00:00")) == moment[0]
 
 
 def test_columns_of_parquet_files_are_rescued_and_become_columns(tmp_path: Path, spark: Any) -> None:

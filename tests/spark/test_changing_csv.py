@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,44 @@ def test_fields_are_columns_by_their_names_in_any_order_and_case(tmp_path: Path,
         (2, "Bob", None, "2026-01-31"),
         (3, "Cid", Decimal("2.00"), "2026-02-01"),
     ]
+
+
+SHORT = "id,vip,name,amount\n1,,Ann,2\n7,yes,Bob\n"
+SHORT_OF_A_FURTHER_FIELD = "id,name,amount,vip\n1,Ann,2,yes\n7,Bob,3\n"
+LONG = "id,name,vip\n1,Ann,yes\n7,Smith, Bob,yes\n"
+
+
+@pytest.mark.parametrize("text", [SHORT, SHORT_OF_A_FURTHER_FIELD, LONG])
+@pytest.mark.parametrize("policy", [{}, {"on_type": "rescue"}])
+def test_fields_that_are_dropped_count_when_a_record_is_checked(
+    tmp_path: Path, spark: Any, text: str, policy: dict[str, Any]
+) -> None:
+    with pytest.raises(Exception, match="TIDEGATE_MALFORMED"):
+        read(tmp_path, spark, source(**policy), a=text)
+    kept = read(tmp_path, spark, source(on_corrupt="keep", **policy), a=text)
+    assert [row.get("_corrupt_record") for row in kept] == [None, text.splitlines()[2]]
+
+
+def test_fields_that_are_dropped_count_with_spark_connect(tmp_path: Path, connect_spark: Any) -> None:
+    kept = read(tmp_path, connect_spark, source(on_corrupt="keep", options={"enforceschema": "false"}), a=LONG)
+    assert [row.get("_corrupt_record") for row in kept] == [None, "7,Smith, Bob,yes"]
+
+
+def test_a_header_with_further_fields_is_not_compared_by_position(tmp_path: Path, spark: Any) -> None:
+    rows = read(tmp_path, spark, source(options={"enforceschema": "false"}), a="vip,name,id\nyes,Ann,1\n")
+    assert rows == [{"id": 1, "name": "Ann"}]
+
+
+def test_spark_checks_the_header_of_a_file_that_only_it_can_decompress(tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "in").mkdir()
+    files = Files(
+        "in/*.deflate", "csv", schema="id long, name string", options={"header": "true"}, missing_columns="null"
+    )
+    (tmp_path / "in" / "a.csv.deflate").write_bytes(zlib.compress(b"id,name\n1,Ann\n"))
+    assert read(tmp_path, spark, files) == [{"id": 1, "name": "Ann"}]
+    (tmp_path / "in" / "a.csv.deflate").write_bytes(zlib.compress(b"name,id\nAnn,1\n"))
+    with pytest.raises(Exception, match="CSV header does not conform to the schema"):
+        read(tmp_path, spark, files)
 
 
 def test_fields_that_are_no_columns_are_rescued_by_record(tmp_path: Path, spark: Any) -> None:

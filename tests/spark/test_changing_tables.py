@@ -99,6 +99,13 @@ def test_a_new_column_upstream_is_left_out_or_kept(orders: Shop, policy: str, ro
     assert orders.orders()[2] == row
 
 
+def test_a_moment_that_is_rescued_keeps_its_microseconds(orders: Shop) -> None:
+    orders.policy = {"on_new_column": "rescue"}
+    orders.append("SELECT 2L AS id, 6 AS n, TIMESTAMP'2026-01-31 12:00:00.123456' AS at")
+    orders.checkpoint("one")
+    assert orders.orders()[2]["_rescued"].startswith('{"at":"2026-01-31T12:00:00.123456')
+
+
 def test_of_a_wider_type_upstream_the_values_that_do_not_fit_are_rescued(orders: Shop) -> None:
     orders.policy = {"on_type": "rescue"}
     orders.checkpoint("one")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.connectors.files.folder import Folder
-from tidegate.connectors.files.formats.csv_headers import CsvHeader, files_by_header, sets_enforce_schema
+from tidegate.connectors.files.formats.csv_headers import CsvHeader, files_by_header
 from tidegate.connectors.files.formats.exact_values import as_declared, as_read, doubt
 from tidegate.connectors.files.formats.json_lines import as_text, no_utf8, strange_keys, unread
 from tidegate.connectors.files.formats.json_records import parse_records, split_arrays
@@ -185,11 +185,13 @@ def csv_rows(
     fields = []
     for position, column in enumerate(header.columns):
         fields.append(column or Column(free_name(f"_field_{position}", used), "string"))
-    reader = exact_reader(spark, paths).options(**options).option("mode", "PERMISSIVE")
-    if not sets_enforce_schema(options):
-        # By default, Spark assigns the columns of CSV files by position and ignores the header. It knows only names of
-        # columns, so it cannot check a header with further ones.
-        reader = reader.option("enforceSchema", option_text(bool(header.further())))
+    # By default, Spark assigns the columns of CSV files by position and ignores the header.
+    checked = {"enforceschema": "false"} | _lower_names(options)
+    if header.further():
+        # Spark knows only names of columns, so it cannot check a header with further ones. And it counts the fields of
+        # a record only if it parses all of them, which it does not do for further ones, as nothing selects them.
+        checked |= {"enforceschema": "true", "columnpruning": "false"}
+    reader = exact_reader(spark, paths).options(**checked).option("mode", "PERMISSIVE")
     schema = _schema_ddl([*as_read(fields), Column(corrupt, "string")])
     reader = reader.schema(schema).option("columnNameOfCorruptRecord", corrupt)
     return reader.format("csv").load(escaped(paths)), read, corrupt
@@ -202,7 +204,8 @@ def csv_records(spark: SparkSession, paths: list[str], options: dict[str, str]) 
     # Spark shows the text of a record only if it is malformed. To a schema with one column, each is that has more
     # fields. The text of a record with one field is made of this field: it differs at most in quotes.
     schema = "field string, text string"
-    reader = exact_reader(spark, paths).options(**options).option("mode", "PERMISSIVE").option("enforceSchema", "true")
+    by_position = _lower_names(options) | {"enforceschema": "true"}
+    reader = exact_reader(spark, paths).options(**by_position).option("mode", "PERMISSIVE")
     rows = reader.schema(schema).option("columnNameOfCorruptRecord", "text").format("csv").load(escaped(paths))
     again = F.to_csv(F.struct("field"), {**parser_options(options), "quoteAll": "true"})
     return rows.select(F.coalesce("text", again).alias("text"), F.input_file_name().alias("place"))
@@ -334,6 +337,11 @@ def _option(options: dict[str, str], name: str) -> str:
         if key.lower() == name.lower():
             return value
     return ""
+
+
+def _lower_names(options: dict[str, str]) -> dict[str, str]:
+    """Return options with names in lower case, so that each can be replaced. Spark ignores case."""
+    return {key.lower(): value for key, value in options.items()}
 
 
 def _schema_ddl(columns: list[Column]) -> str:

@@ -13,7 +13,7 @@ from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.files.formats.parquet_types import fits
 from tidegate.connectors.files.reading import FileOptions, option_text
 from tidegate.connectors.schema.ddl import Column, parse_ddl
-from tidegate.connectors.schema.drift import MAX_KNOWN_COLUMNS, Survey, common_type
+from tidegate.connectors.schema.drift import MAX_KNOWN_COLUMNS, Survey, common_type, rescued_json
 from tidegate.connectors.schema.widening import wider_type
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
@@ -103,7 +103,7 @@ def _rows(
     ]
     rescued = "CAST(NULL AS string)"
     if further:
-        rescued = f"nullif(to_json(struct({', '.join(map(quoted, further))})), '{{}}')"
+        rescued = rescued_json([quoted(name) for name in further])
     return frame.selectExpr(*selected, f"{rescued} AS {quoted(source.schema_policy.rescue_column)}")
 
 

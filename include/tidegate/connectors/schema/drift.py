@@ -35,6 +35,7 @@ __all__ = [
     "evolved_schema",
     "not_seen_before",
     "policy_problems",
+    "rescued_json",
     "type_of_variant",
 ]
 
@@ -49,6 +50,10 @@ MAX_NEW_COLUMNS: Final = 100
 
 MAX_KNOWN_COLUMNS: Final = 1_000
 """How many columns that the schema lacks a plan remembers."""
+
+_MOMENT: Final = r"yyyy-MM-dd\'T\'HH:mm:ss.SSSSSS"
+_WHOLE_MOMENTS: Final = f"map('timestampFormat', '{_MOMENT}XXX', 'timestampNTZFormat', '{_MOMENT}')"
+"""Options of to_json, in SQL, for microseconds. Spark's default formats stop at milliseconds."""
 
 MAX_COLUMN_NAME: Final = 255
 _UNFIT: Final = re.compile(r"[ ,;{}()\n\t=`.]|[\x00-\x1f]")
@@ -236,6 +241,11 @@ def why_no_column(name: str, kind: str) -> str | None:
     if not name or len(name) > MAX_COLUMN_NAME or _UNFIT.search(name):
         return "a column cannot have this name"
     return None
+
+
+def rescued_json(members: Iterable[str]) -> str:
+    """Return SQL for the content of the rescue column: JSON of those of these values that are not null, if any."""
+    return f"nullif(to_json(struct({', '.join(members)}), {_WHOLE_MOMENTS}), '{{}}')"
 
 
 def _name_in(folder: str, url: str) -> str:

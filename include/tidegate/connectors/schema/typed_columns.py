@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from tidegate.connectors.schema.ddl import Column, DdlError, parse_ddl
-from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, SchemaPolicy, Survey, policy_problems
+from tidegate.connectors.schema.drift import (
+    RESCUED,
+    OnNewColumn,
+    OnType,
+    SchemaPolicy,
+    Survey,
+    policy_problems,
+    rescued_json,
+)
 from tidegate.connectors.schema.widening import wider_type
 from tidegate.connectors.source import Source, SourceContext
 from tidegate.errors import Invalid
@@ -193,7 +201,7 @@ class TypedSource(Source):
                 value = by_number[misfit.name]
                 path = next(iter(self._declared_names(misfit, actual)), misfit.name)
                 members.append(f"CASE WHEN {misfit.condition(value)} THEN {value} END AS {quoted(path)}")
-            rescued = f"nullif(to_json(struct({', '.join(members)})), '{{}}')" if members else "CAST(NULL AS string)"
+            rescued = rescued_json(members) if members else "CAST(NULL AS string)"
             selected.append(f"{rescued} AS {quoted(self.rescue_column)}")
         selected += [f"{by_number[name]} AS {quoted(name)}" for name in kept]
         return frame.toDF(*by_number.values()).selectExpr(*selected)

@@ -216,3 +216,25 @@ def test_separator_and_compression_of_csv_files_are_respected(context: SourceCon
     assert "its header is id, amount, and column 'amount' is not in the schema" in mismatch(source, context)
     source = files("landing/*.csv.gz", schema="id long, total double", options=options, missing_columns="null")
     source.verify(source.plan(None, context).splits, context)
+
+
+def test_a_csv_file_whose_header_has_no_column_of_the_schema_is_refused(context: SourceContext, landing: Path) -> None:
+    put(landing, ["a.csv"], "id;amount\n1;2.5\n")
+    schema, options = "id long, amount double", {"header": "true"}
+    source = files("landing/*.csv", schema=schema, options=options, missing_columns="null", on_new_column="rescue")
+    told = "'a.csv': its header is 'id;amount': split at ',' (option sep), no field is a column of the schema"
+    assert told in mismatch(source, context)
+    put(landing, ["a.csv"], "x" * 5_000 + "\n")
+    assert f"its header is '{'x' * 200}…': split" in mismatch(source, context)
+
+
+@pytest.mark.parametrize("suffix", ["deflate", "zst", "snappy", "lz4"])
+def test_spark_checks_the_header_of_a_file_that_python_cannot_decompress(
+    context: SourceContext, landing: Path, suffix: str
+) -> None:
+    (landing / f"a.csv.{suffix}").write_bytes(b"\x28\xb5\x2f\xfd\n\0")
+    schema, options = "id long, amount double", {"header": "true"}
+    source = files(f"landing/*.csv.{suffix}", schema=schema, options=options, missing_columns="null")
+    source.verify(source.plan(None, context).splits, context)
+    source = files(f"landing/*.csv.{suffix}", schema=schema, options=options, on_type="rescue")
+    assert "its header can be read by Spark only" in mismatch(source, context)

@@ -17,10 +17,13 @@ from typing import IO, Any, Final
 from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.schema.ddl import Column
 
-__all__ = ["CsvHeader", "csv_header", "files_by_header", "has_header", "sets_enforce_schema"]
+__all__ = ["CsvHeader", "csv_header", "files_by_header", "has_header", "is_readable", "separator_of"]
 
 HEADER_BYTES: Final = 1 << 20
 """How much of a file may be its header."""
+
+_UNREADABLE_SUFFIXES: Final = ("deflate", "lz4", "snappy", "zst")
+"""Suffixes of files that Spark decompresses, and Python does not."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,18 @@ def has_header(options: Mapping[str, Any]) -> bool:
     return _option(options, "header").lower() == "true" and _option(options, "enforceSchema").lower() != "true"
 
 
-def sets_enforce_schema(options: Mapping[str, Any]) -> bool:
-    """Return whether the user says whether the names in a header count."""
-    return bool(_option(options, "enforceSchema"))
+def is_readable(options: Mapping[str, Any], name: str) -> bool:
+    """Return whether Python can read the header of this file, as Spark can."""
+    try:
+        codecs.lookup(_encoding(options))
+    except LookupError:
+        return False
+    return name.rpartition(".")[2] not in _UNREADABLE_SUFFIXES
+
+
+def separator_of(options: Mapping[str, Any]) -> str:
+    """Return what separates the fields of a record."""
+    return (_option(options, "sep") or _option(options, "delimiter") or ",").replace("\\t", "\t")
 
 
 def files_by_header(
@@ -78,14 +90,14 @@ def files_by_header(
 
 
 def csv_header(options: Mapping[str, Any], folder: Folder, name: str) -> list[str] | None:
-    """Return the fields of the first line that is not empty, or None if there is none or Python cannot decode it."""
-    encoding = _option(options, "encoding") or _option(options, "charset") or "utf-8"
+    """Return the fields of the first line that is not empty, or None if there is none or Python cannot read it."""
+    if not is_readable(options, name):
+        return None
     try:
-        codecs.lookup(encoding)
         with folder.open(name) as stream:
             data: IO[bytes] = _decompressed(stream, name)
-            text = data.read(HEADER_BYTES).decode(encoding, errors="replace").removeprefix("\ufeff")
-    except (LookupError, OSError, EOFError):
+            text = data.read(HEADER_BYTES).decode(_encoding(options), errors="replace").removeprefix("\ufeff")
+    except (OSError, EOFError):
         return None
     comment = _option(options, "comment")
     lines = [line for line in text.splitlines() if line.strip()]
@@ -93,7 +105,7 @@ def csv_header(options: Mapping[str, Any], folder: Folder, name: str) -> list[st
         lines = [line for line in lines if not line.startswith(comment)]
     if not lines:
         return None
-    separator = (_option(options, "sep") or _option(options, "delimiter") or ",").replace("\\t", "\t")
+    separator = separator_of(options)
     if len(separator) != 1:
         fields = lines[0].split(separator)
     else:
@@ -108,6 +120,10 @@ def _decompressed(stream: Any, name: str) -> Any:
     if suffix == "bz2":
         return bz2.open(stream)
     return stream
+
+
+def _encoding(options: Mapping[str, Any]) -> str:
+    return _option(options, "encoding") or _option(options, "charset") or "utf-8"
 
 
 def _option(options: Mapping[str, Any], name: str) -> str:

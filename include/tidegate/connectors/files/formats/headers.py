@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.connectors.files.folder import Folder
-from tidegate.connectors.files.formats.csv_headers import CsvHeader, csv_header, has_header
+from tidegate.connectors.files.formats.csv_headers import CsvHeader, csv_header, has_header, is_readable, separator_of
 from tidegate.connectors.files.formats.parquet_types import fits
 from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.connectors.source import SourceContext
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["check_contents"]
 
 MAX_PROBLEMS: Final = 20
+MAX_SHOWN: Final = 200
+"""How much is shown of a header that has no column of the schema. It may be anything."""
 
 
 def check_contents(source: Files, folder: Folder, names: list[str], context: SourceContext) -> int | None:
@@ -96,10 +98,16 @@ def _column_problems(source: Files, schema: Any, columns: list[Column]) -> list[
 
 def _header_problems(source: Files, folder: Folder, name: str, columns: list[Column]) -> list[str]:
     """Return what is wrong with the header of a CSV file: fields are columns by their names, in any order."""
+    if source.schema_policy.rescues and not is_readable(source.options, name):
+        return ["its header can be read by Spark only, so nothing can be rescued: compress it as gz or bz2"]
     names = csv_header(source.options, folder, name)
     if names is None:
-        return []
+        return []  # Spark compares the header with the schema
     header = CsvHeader.of(names, columns)
+    if not any(header.columns):
+        found, separator = ", ".join(names), separator_of(source.options)
+        found = found if len(found) <= MAX_SHOWN else f"{found[:MAX_SHOWN]}…"
+        return [f"its header is {found!r}: split at {separator!r} (option sep), no field is a column of the schema"]
     shown = f"its header is {', '.join(names)}"
     problems = [f"{shown}, with {field!r} {count} times" for field, count in Counter(names).items() if count > 1]
     if source.missing_columns == "refuse":
