@@ -195,6 +195,31 @@ def test_a_column_becomes_wider_in_the_transaction_that_publishes_the_rows(publi
     assert rows(postgres, "k, n, pg_typeof(n)::text") == [(1, 1, "bigint"), (2, 2, "bigint"), (4, 4, "bigint")]
 
 
+def test_narrow_rows_are_published_to_a_column_of_doubles(publishing, postgres):
+    sink = PostgresAppend("t", connection=CONNECTION, schema_evolution="widen")
+    published = publishing(sink, types=INTEGERS)
+    narrow = published.stage(1, (1, 1))
+    published.types = {"k": "long", "n": "double"}
+    wide = published.stage(2, (2, 2.5))
+    assert published.publish(2, narrow, wide) is not None
+    published.types = INTEGERS
+    published.checkpoint(3, (3, 3))
+    assert rows(postgres, "k, n") == [(1, 1.0), (2, 2.5), (3, 3.0)]
+
+
+def test_pending_rows_are_added_once_the_table_fits_all_of_them(publishing, postgres):
+    postgres.run(
+        "CREATE TABLE known (k bigint PRIMARY KEY)",
+        "INSERT INTO known VALUES (1), (2)",
+        "CREATE TABLE t (k bigint REFERENCES known DEFERRABLE INITIALLY DEFERRED, n integer)",
+    )
+    published = publishing(PostgresAppend("t", connection=CONNECTION, schema_evolution="widen"), types=INTEGERS)
+    narrow = published.stage(1, (1, 1))
+    published.types = BIGINTS
+    assert published.publish(2, narrow, published.stage(2, (2, BIG))) is not None
+    assert rows(postgres, "k, n") == [(1, 1), (2, BIG)]
+
+
 def test_a_crash_in_the_transaction_leaves_neither_the_wider_type_nor_a_row(publishing, postgres, monkeypatch):
     published = publishing(PostgresAppend("t", connection=CONNECTION, schema_evolution="widen"), types=INTEGERS)
     published.checkpoint(1, (1, 1))

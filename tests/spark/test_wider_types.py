@@ -156,6 +156,31 @@ def test_a_state_that_cannot_follow_is_named_before_anything_is_written(tmp_path
     assert {row["id"]: row["amount"] for row in orders.table("orders")} == {1: 5, 2: None, 3: None}
 
 
+def test_values_that_a_sketch_would_count_twice_are_refused_before_anything_is_written(
+    tmp_path: Path, spark: Any
+) -> None:
+    class Counting(Shop):
+        def pipeline(self) -> Pipeline:
+            pipeline = Pipeline("orders")
+            orders = pipeline.source(
+                "orders", Files("landing/*.json", schema="id long, one int, amount int", on_type="widen")
+            )
+            kinds = orders.aggregate(by="one", kinds="approx_count_distinct(amount)", uid="kinds")
+            kinds.sink("kinds", DeltaUpsert("tables/kinds", keys=["one"]))
+            return pipeline
+
+    orders = Counting(tmp_path)
+    orders.spark = spark
+    orders.land("1.json", {"id": 1, "amount": 5})
+    orders.checkpoint("one")
+    orders.land("2.json", {"id": 2, "amount": 5}, {"id": 3, "amount": BIG})
+    orders.checkpoint("two")
+    assert [row["kinds"] for row in orders.table("kinds")] == [1]
+    orders.land("3.json", {"id": 4, "amount": 5})
+    with pytest.raises(Invalid, match="'kinds' counts values of the type bigint; the state has counted those of int"):
+        orders.checkpoint("three")
+
+
 def test_a_table_that_may_not_change_is_named_with_what_to_write(tmp_path: Path, spark: Any) -> None:
     orders = shop(tmp_path, spark)
     orders.evolution = "add"
@@ -168,6 +193,37 @@ def test_a_table_that_may_not_change_is_named_with_what_to_write(tmp_path: Path,
         orders.checkpoint("three")
     assert 'schema_evolution="widen"' in refused.value.help
     assert {row["country"]: row["spent"] for row in orders.table("totals")} == {"AT": 5}, "no table went ahead"
+
+
+def test_whole_numbers_that_a_double_would_round_are_rescued(tmp_path: Path, spark: Any) -> None:
+    class Numbers(Shop):
+        def pipeline(self) -> Pipeline:
+            pipeline = Pipeline("orders")
+            files = Files("landing/*.json", schema="id long, amount int, mixed int", on_type="widen")
+            sink = DeltaAppend("tables/orders", schema_evolution="widen")
+            pipeline.source("orders", files).sink("orders", sink)
+            return pipeline
+
+    orders = Numbers(tmp_path)
+    orders.spark = spark
+    large = 2**53
+    orders.land("1.json", {"id": 1, "amount": 2.5, "mixed": 0.5}, {"id": 2, "amount": BIG, "mixed": large + 1})
+    orders.checkpoint("one")
+    orders.land(
+        "2.json",
+        {"id": 3, "amount": large + 1, "mixed": large + 1},
+        {"id": 4, "amount": large, "mixed": 1},
+        {"id": 5, "amount": 1e300, "mixed": 0.5},
+        {"id": 6, "amount": -large - 1, "mixed": 1},
+        {"id": 7, "amount": 10**25, "mixed": 1},
+    )
+    assert orders.schema(orders.checkpoint("two")) == "`id` bigint, `amount` double, `mixed` bigint"
+    rows = {row["id"]: (row["amount"], row["mixed"], row["_rescued"]) for row in orders.table("orders")}
+    assert rows[3] == (None, large + 1, f'{{"amount":{large + 1}}}')
+    assert rows[4] == (float(large), 1, None)
+    assert rows[5] == (1e300, None, '{"mixed":0.5}')
+    assert rows[6] == (None, 1, f'{{"amount":{-large - 1}}}')
+    assert rows[7] == (None, 1, f'{{"amount":{10**25}}}')
 
 
 def test_columns_of_parquet_files_become_wider_too(tmp_path: Path, spark: Any) -> None:

@@ -54,7 +54,15 @@ from tidegate.operators.functions import (
     to_partials,
     why_not_merged,
 )
-from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_reserved_columns, types_of
+from tidegate.operators.inputs import (
+    Types,
+    keep_sketched_types,
+    key_problems,
+    need_keys,
+    recalled,
+    refuse_reserved_columns,
+    types_of,
+)
 from tidegate.operators.kernels.merged import MergeAggregates
 from tidegate.operators.retractions.key import key_of
 from tidegate.operators.spec import (
@@ -227,6 +235,7 @@ class Aggregate(Operator):
         if retractions is not None:
             retractions = self._with_key(retractions)
             is_empty = is_empty and is_known_empty(retractions)
+        keep_sketched_types(functions, inputs[0], context)
         state = context.state(self._keys)
         remember_reducing(context)
         if state.is_empty or state.is_analysed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ __all__ = [
     "Types",
     "analysed",
     "columns_of",
+    "keep_sketched_types",
     "key_problems",
     "names_in",
     "need_columns",
@@ -56,6 +57,8 @@ _COMPUTED = re.compile(r"\w\s*\(.*\)|\s[-+*/%|]\s|\sas\s", re.IGNORECASE | re.DO
 _VALUES = "_tidegate_values"
 
 T = TypeVar("T")
+_LONG_DIGITS: Final = 18
+"""Spark hashes a decimal of up to so many digits as a long."""
 
 
 def key_problems(names: Sequence[object], parameter: str = "by") -> list[str]:
@@ -244,6 +247,51 @@ def types_of(functions: Sequence[Function], rows: DataFrame, context: OperatorCo
     return Types(
         dict(zip(names, types[: len(names)], strict=True)), dict(zip(partials, types[len(names) :], strict=True))
     )
+
+
+SKETCHED: Final = "sketched_types"
+"""The key in an operator's memory for the types of the values in its sketches, by the result's name."""
+
+
+def keep_sketched_types(functions: Sequence[Function], rows: DataFrame, context: OperatorContext) -> None:
+    """Remember the types of the values in sketches, which hold hashes, so that the state's columns do not show them.
+
+    Raise Invalid if a type has changed: the values so far would count again.
+    """
+    sketched = [function for function in functions if function.call.name == "approx_count_distinct"]
+    if not sketched:
+        return
+    texts = [f"({function.argument}) AS c{number}" for number, function in enumerate(sketched)]
+    shape = repr((rows.schema.json(), "sketched", texts))
+    fields = analysed(lambda: fields_before(rows.sparkSession, shape, lambda: rows.selectExpr(*texts)), rows, context)
+    now = {
+        function.name: _hashed_as(field.dataType.simpleString())
+        for function, field in zip(sketched, fields, strict=True)
+    }
+    before, problems = context.memory.get(SKETCHED), []
+    for name, kind in now.items():
+        known = before.get(name, kind) if isinstance(before, dict) else kind
+        if known != kind:
+            problems.append(f"{name!r} counts values of the type {kind}; the state has counted those of {known}")
+    if problems:
+        raise Invalid(
+            "\n    ".join([f"operator {context.uid!r} cannot continue from its state:", *problems]),
+            expected="values of the same type, because approx_count_distinct keeps hashes, which depend on it",
+            help="cast them in an upstream stage, or give the operator a new uid, so that it starts afresh; "
+            + RECOMPUTE,
+            reason="STATE_CHANGED",
+        )
+    context.remember[SKETCHED] = now
+
+
+def _hashed_as(kind: str) -> str:
+    """Return one type for all whose equal values have equal hashes in Spark."""
+    if kind in ("tinyint", "smallint"):
+        return "int"
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    if decimal is not None and int(decimal[1]) <= _LONG_DIGITS:
+        return f"decimal({_LONG_DIGITS},{decimal[2]})"
+    return kind
 
 
 def sql_type(kind: DataType) -> str:

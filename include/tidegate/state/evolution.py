@@ -2,7 +2,8 @@
 
 new column        null in stored rows
 missing column    dropped: all rows are rewritten once, so that it cannot reappear with old values
-wider type        all rows are rewritten once: see connectors/schema/widening.py
+wider type        all rows are rewritten once: see connectors/schema/widening.py; if rows have an id, the id must stay
+                  the same: see spark/row_id.py
 other changes     refused
 """
 
@@ -23,12 +24,15 @@ RECOMPUTE = "or recompute everything with this code, and swap it in: tidegate ba
 
 _CANDIDATES = ("smallint", "int", "bigint", "double", "timestamp_ntz")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
+_WHOLE = ("byte", "short", "integer", "long")
+_ROW_ID = "_row"
 
 
 def refusals(before: Json, now: Json, keys: list[str]) -> list[str]:
     """Return why a state with the columns `before` cannot continue with `now`. Empty: it can."""
     old_types = {name: field["type"] for name, field in columns(before).items()}
     new_types = {name: field["type"] for name, field in columns(now).items()}
+    has_row_ids = _ROW_ID in {*old_types, *new_types, *keys}
     problems = []
     for difference in differences(now, before):
         text = difference.text.replace("the table", "the state")
@@ -38,6 +42,8 @@ def refusals(before: Json, now: Json, keys: list[str]) -> list[str]:
                 problems.append(f"key {text}: keys keep their type")
             elif not _is_wider(old_type, new_type):
                 problems.append(f"{text}: {_allowed_changes(old_type)}")
+            elif has_row_ids and not _keeps_row_ids(old_type, new_type):
+                problems.append(f"{text}: rows with this type have other ids than the stored ones")
         elif difference.kind == "case":
             problems.append(text)
     return problems
@@ -54,6 +60,16 @@ def needs_rewrite(before: Json, now: Json) -> bool:
 def _is_wider(before: Any, now: Any) -> bool:
     """Return whether the type `now` can hold all values of `before`."""
     return isinstance(before, str) and isinstance(now, str) and is_wider(render(before), render(now))
+
+
+def _keeps_row_ids(before: Any, now: Any) -> bool:
+    """Return whether the id of a row stays the same when a column becomes wider: see spark/row_id.py."""
+    if before in _WHOLE and now in _WHOLE:
+        return True
+    if (before, now) == ("float", "double"):
+        return True
+    old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(now)
+    return old is not None and new is not None and old[2] == new[2]
 
 
 def _allowed_changes(before: Any) -> str:

@@ -70,7 +70,7 @@ def rows_with_rescued(
     from pyspark.sql import functions as F
 
     why, text = quoted(checks.why), quoted(checks.text)
-    selected = rows_without_misfits(columns)
+    selected = rows_without_misfits(columns, source.schema_policy, checks)
     rescued = f"{rescued_json(quoted(checks.misfits))} AS {quoted(source.schema_policy.rescue_column)}"
     if source.on_corrupt == "keep":
         selected = [nulled(sql, column, f"{why} IS NULL") for sql, column in zip(selected, columns, strict=True)]

@@ -270,7 +270,7 @@ def _check_records(source: DeclaredTopic, records: DataFrame, name: str) -> Data
     frame = frame.where(_is_good_sql(source, columns, checked, name, names))
     selected = [quoted(column.name) for column in columns]
     if policy.rescues:
-        selected = rows_without_misfits(columns)
+        selected = rows_without_misfits(columns, policy, names.of_misfits)
     elif checked:
         selected = as_declared(columns)
     rescued = f"{rescued_json(quoted(names.misfits))} AS {quoted(policy.rescue_column)}"

@@ -302,8 +302,11 @@ class PostgresSink(TransactionalSink):
             )
             if self.take_over:
                 self._end_ownership(cursor, context)
-            for part in rows.split_by_part():
+            parts = list(rows.split_by_part())
+            for part in parts:  # the table changes before it has rows of this transaction
                 existing = self._fit_table(cursor, part, existing)
+            for part in parts:
+                assert existing is not None
                 self.add(cursor, part, existing, context)
             return existing
 

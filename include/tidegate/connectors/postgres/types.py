@@ -60,10 +60,11 @@ _SIMPLE: Final = {
 _VARIABLE_LENGTH: Final = ("string", "binary")
 
 _WIDER: Final = {
-    "smallint": ("integer", "bigint", "numeric"),
-    "integer": ("bigint", "numeric"),
+    "smallint": ("integer", "bigint", "numeric", "double precision"),
+    "integer": ("bigint", "numeric", "double precision"),
     "bigint": ("numeric",),
     "real": ("double precision",),
+    "date": ("timestamp without time zone",),
     "text": ("character varying", "uuid"),
     "jsonb": ("json",),
 }
@@ -79,6 +80,8 @@ _LIMITED: Final = re.compile(r"character varying\((\d+)\)")
 _UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _FIRST_MICROS, _FIRST_DAY, _LAST_DAY = -210_866_803_200_000_000, -2_440_588, 2_145_042_905
 """The first moment, in 4714 BC, and the first and last days that PostgreSQL supports, counted from 1970."""
+_LAST_DAY_WITH_TIME: Final = 106_751_990
+"""The last day with times that Spark and PostgreSQL support."""
 _MAX_KEY_BYTES: Final = 2600
 """In bytes: a little less than the limit of an index entry."""
 _REFUSED: Final = "tidegate refuses this row"
@@ -344,7 +347,9 @@ def _check_rules(schema: Json, table: FoundTable | None) -> tuple[list[RowRule],
 
 
 def _out_of_range(natural: str, column: str, value: str) -> str:
-    """Return the condition that a number does not fit a column of a narrower type. Empty if all numbers fit."""
+    """Return the condition that a value does not fit a column of another type. Empty if all values fit."""
+    if (natural, column) == ("date", "timestamp without time zone"):
+        return f"unix_date({value}) > {_LAST_DAY_WITH_TIME}"
     if fits_all(natural, column):
         return ""
     if column in _INTEGERS:

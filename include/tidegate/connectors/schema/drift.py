@@ -143,6 +143,7 @@ def evolved_schema(
     widened = dict(before.widened) if before is not None else {}
     more = before.more if before is not None else 0
     through = before.through if before is not None else 0
+    are_columns = {column.name for column in parse_ddl(before.ddl)} if before is not None else set()
     for checkpoint, drift in drifts:
         through = max(through, checkpoint)
         if drift is None:
@@ -153,6 +154,8 @@ def evolved_schema(
                 if found.wider:
                     _widen(widened, found, checkpoint)
                 continue
+            if found.path in known and found.path in are_columns:
+                continue  # a checkpoint that was planned before it was a column has found it
             if found.path in known:
                 column = known[found.path]
                 known[found.path] = msgspec.structs.replace(column, type=common_type(column.type, found.type))
@@ -162,7 +165,7 @@ def evolved_schema(
                 more += 1
     columns = list(declared)
     if policy.evolves:
-        evolved = {column.name for column in parse_ddl(before.ddl)} & known.keys() if before is not None else set()
+        evolved = are_columns & known.keys()
         columns += _new_columns(declared, policy, known, evolved, more)
     if policy.on_type == "widen":
         columns = [_as_widened(column, widened) for column in columns]

@@ -19,6 +19,7 @@ from tidegate import seams
 from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.delta.log.files import DataFile
+from tidegate.delta.log.schema import schema_parts
 from tidegate.delta.log.snapshot import Snapshot
 from tidegate.records.records import Json
 
@@ -94,7 +95,7 @@ def schema_commit_file(snapshot: Snapshot, schema: Json, info: Json, transaction
     if any(field["name"] in before and field["type"] != before[field["name"]]["type"] for field in fields):
         features.add(TYPE_WIDENING)
         configuration["delta.enableTypeWidening"] = "true"
-    if any(field["type"] == "timestamp_ntz" for field in fields):
+    if any(part.type == "timestamp_ntz" for part in schema_parts({"fields": fields})):
         features.add(_TIMESTAMP_NTZ)
     readers, writers = set(protocol.reader_features or ()), set(protocol.writer_features or ())
     if protocol.min_writer_version < _NAMED_FEATURES:

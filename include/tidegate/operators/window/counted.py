@@ -34,6 +34,7 @@ from tidegate.operators.functions import (
 )
 from tidegate.operators.inputs import (
     Types,
+    keep_sketched_types,
     key_problems,
     need_keys,
     null_safe_equality,
@@ -127,6 +128,7 @@ class CountWindow(Operator):
         refuse_reserved_columns(rows, context)
         refuse_reserved_columns(rows, context, TAKEN)
         types = types_of(parse_functions(self.functions), rows, context)
+        keep_sketched_types(parse_functions(self.functions), rows, context)
         parsed = []
         for function in parse_functions(self.functions):
             parsed.append(function.in_windows().typed(types.results[function.name]))

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from tidegate.config.keys import duration_text, seconds_in
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext, Watermarks
-from tidegate.operators.functions import arguments, meanings
-from tidegate.operators.inputs import key_problems, refuse_reserved_columns
+from tidegate.operators.functions import arguments, meanings, parse_functions
+from tidegate.operators.inputs import keep_sketched_types, key_problems, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
 from tidegate.operators.retractions.key import key_of
 from tidegate.operators.spec import (
@@ -314,6 +314,7 @@ class Window(Operator):
         if self._uses_processing_time:
             rows, context = self._with_processing_time(rows, context)
         windowing = self._windowing(rows, context)
+        keep_sketched_types(parse_functions(self.functions), rows, context)
         if self.session is not None:
             return SessionWindows(windowing, micros_in(self.session)).run(rows)
         size, slide = self._sizes

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.kit.delta import actions, head, log_file, schema
+from tests.kit.delta import actions, head, log_file, schema, stamp
 from tests.kit.sinks import Published
 from tidegate import seams
-from tidegate.delta import Location, open_table
+from tidegate.connectors.delta.sink.table import StagedBatch
+from tidegate.delta import Location, create, open_table
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
@@ -154,3 +155,29 @@ def test_without_the_policy_the_table_is_as_it_was(tmp_path: Any) -> None:
     with pytest.raises(Invalid, match="'n' is bigint; the table has int"):
         world.publish(2, world.stage(2, wide((2, BIG)), WIDE))
     assert world.head().version == 0
+
+
+def test_a_partition_column_keeps_its_type(tmp_path: Any) -> None:
+    world = Published(tmp_path, DeltaAppend("t", partition_by=["day"], schema_evolution="widen"))
+    days, times = schema(k="long", day="date"), schema(k="long", day="timestamp_ntz")
+    create(world.location, days, [], stamp(1), partition_by=["day"])
+    before = head(world.location)
+    with pytest.raises(Invalid, match="'day' is timestamp_ntz; the table has date") as refused:
+        world.sink.fitting(times, world.context, before)
+    assert "cast to the table's types" in refused.value.help
+    batch = StagedBatch(columns=times, files=[])
+    with pytest.raises(Invalid, match="'day' is timestamp_ntz; the table has date"):
+        world.sink.evolved(before, [batch], stamp(2))
+    assert world.sink.evolved(before, [StagedBatch(columns=days, files=[])], stamp(2)) == before
+    assert head(world.location).version == before.version
+
+
+def test_a_time_without_a_zone_inside_a_new_column_needs_its_feature(tmp_path: Any) -> None:
+    world = shop(tmp_path)
+    world.checkpoint(1, narrow((1, 1)), NARROW)
+    noon = datetime.fromisoformat("2026-11-30T12:00:00")
+    seen = {"type": "array", "elementType": "timestamp_ntz", "containsNull": True}
+    rows = wide((2, BIG)).append_column("seen", pa.array([[noon]], pa.list_(pa.timestamp("us"))))
+    world.checkpoint(2, rows, schema(k="long", n="long", seen=seen))
+    assert "timestampNtz" in head(world.location).protocol.features
+    assert world.rows() == [(1, 1, None), (2, BIG, [noon])]

@@ -42,13 +42,19 @@ def test_only_evolve_makes_columns():
 
 
 def test_it_does_not_matter_in_how_many_plans_the_findings_come():
-    found = [drift(("a", "bigint")), drift(("b", "string")), drift(("a", "double"))]
+    found = [drift(("a", "void")), drift(("b", "string")), drift(("a", "double"))]
     at_once = evolved_schema(DECLARED, EVOLVE, None, list(enumerate(found, 1)))
     step: SourceSchema | None = None
     for number, one in enumerate(found, 1):
         step = evolved_schema(DECLARED, EVOLVE, step, [(number, one)])
     assert step == at_once
     assert step.through == 3
+
+
+def test_a_column_keeps_its_type_when_a_checkpoint_that_overlaps_finds_another():
+    before = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(("a", "bigint")))])
+    after = evolved_schema(DECLARED, EVOLVE, before, [(2, drift(("a", "string")))])
+    assert (after.ddl, after.known, after.through) == (before.ddl, before.known, 2)
 
 
 def test_a_column_that_is_declared_later_is_the_declared_one():

@@ -67,7 +67,7 @@ class DeltaAppend(DeltaSink):
     schema_evolution: "refuse" any difference from the table, or "add" new columns to it; columns of the table that
         the output lacks are then null. "widen" does so as well, and gives a column of the table a wider type if the
         output has one, such as bigint for int, with Delta's table feature type widening; where the table has the wider
-        type, the rows are cast. Other types never change.
+        type, the rows are cast. Other types, and those of partition columns, never change.
     properties: table properties to set when this sink creates the table.
     take_over: publish to a table that another pipeline of this name has published to.
     interval_column: in an interval pipeline, a date or timestamp column that determines the interval of a row. An

@@ -401,7 +401,8 @@ class DeltaSink(ExactlyOnceSink):
             if any(change.kind == "type" for change in unfit):
                 casts = ", ".join(_casts(unfit, snapshot.schema))
                 remedies[0] = f"cast to the table's types in the last stage before the sink: {casts}"
-                if any(is_widening(change, schema, snapshot.schema) for change in unfit):
+                widenings = [change.column for change in unfit if is_widening(change, schema, snapshot.schema)]
+                if set(widenings) - set(self.partition_by):
                     remedies.append(self._remedy_for_widening(snapshot))
                 remedies.append("give the sink another path, whose table begins with the new types")
         if problems:
@@ -428,7 +429,8 @@ class DeltaSink(ExactlyOnceSink):
         can_widen = self._can_widen(snapshot)
         left = []
         for change in differences(schema, snapshot.schema):
-            if not (can_widen and is_widening(change, schema, snapshot.schema)):
+            may_widen = can_widen and change.column not in self.partition_by
+            if not (may_widen and is_widening(change, schema, snapshot.schema)):
                 left.append(change)
         return schema, left
 
@@ -512,9 +514,9 @@ class DeltaSink(ExactlyOnceSink):
         target = snapshot.schema
         for batch in batches:
             if may_widen:
-                target = with_wider_types_of(batch.columns, target)
+                target = with_wider_types_of(batch.columns, target, unchanged=self.partition_by)
             for change in differences(batch.columns, target):
-                is_narrower = is_widening(change, target, batch.columns)
+                is_narrower = change.column not in self.partition_by and is_widening(change, target, batch.columns)
                 if not (is_narrower and (has_narrower_files(snapshot) or target != snapshot.schema)):
                     changes.append(change)
             fields |= columns(batch.columns)

@@ -7,6 +7,7 @@ with a narrower type are cast.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tidegate.connectors.schema.widening import is_wider
@@ -31,13 +32,17 @@ def is_widening(change: Difference, output: Json, table: Json) -> bool:
     return _is_wider(before, now)
 
 
-def with_wider_types_of(wide: Json, schema: Json) -> Json:
-    """Return a schema whose columns have the types of another one where those are wider."""
+def with_wider_types_of(wide: Json, schema: Json, unchanged: Collection[str] = ()) -> Json:
+    """Return a schema whose columns have the types of another one where those are wider.
+
+    unchanged: columns that keep their type.
+    """
     others = columns(wide)
     fields = []
     for field in schema["fields"]:
         other = others.get(field["name"])
-        wider = other is not None and _is_wider(field["type"], other["type"])
+        may_change = field["name"] not in unchanged
+        wider = other is not None and may_change and _is_wider(field["type"], other["type"])
         fields.append({**field, "type": other["type"]} if wider and other is not None else field)
     return {**schema, "fields": fields}
 

@@ -104,7 +104,13 @@ def is_plain_for(text: str, columns: Sequence[Field], policy: SchemaPolicy, pars
     if policy.rescues_types and parser:
         return F.lit(False)  # options, such as dateFormat, change what a column can hold
     all_keys_known = policy.on_new_column != "ignore"
-    return is_plain_record(F.col(text), columns, all_keys_known=all_keys_known, values_fit=policy.rescues_types)
+    return is_plain_record(
+        F.col(text),
+        columns,
+        all_keys_known=all_keys_known,
+        values_fit=policy.rescues_types,
+        doubles_are_exact=policy.on_type == "widen",
+    )
 
 
 def _misfits_of(text: str, columns: Sequence[Field], parser: Mapping[str, str], policy: SchemaPolicy) -> str:
@@ -145,11 +151,14 @@ def rescued_json(misfits: str) -> str:
     return f"CASE WHEN size({misfits}) > 0 THEN concat('{{', {inner}, '}}') END"
 
 
-def rows_without_misfits(columns: Sequence[Field]) -> list[str]:
+def rows_without_misfits(columns: Sequence[Field], policy: SchemaPolicy, names: Names) -> list[str]:
     """Return SQL for the declared columns, with null in place of each value that its column cannot hold."""
-    selected = []
+    misfits, selected = quoted(names.misfits), []
     for column, sql in zip(columns, as_declared(list(columns)), strict=True):
         condition = doubt_of(column)
+        if _rounds(column, policy):  # the value that was read does not show it
+            is_misfit = f"e -> e.kind = 'type' AND e.path = {sql_literal(column.name)}"
+            condition = f"coalesce(exists({misfits}, {is_misfit}), false)"
         name = quoted(column.name)
         value = sql.removesuffix(f" AS {name}")
         selected.append(f"CASE WHEN NOT {condition} THEN {value} END AS {name}" if condition else f"{value} AS {name}")
@@ -182,6 +191,7 @@ def summarize(frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, 
             F.min("file").alias("file"),
             F.max("digits").alias("digits"),
             F.max("places").alias("places"),
+            F.max("rounded").alias("rounded"),
         )
         .orderBy(F.expr("path = ''").desc(), F.desc("records"), "path", "kind", "type")
         .limit(MAX_KNOWN_COLUMNS + 1)
@@ -191,7 +201,8 @@ def summarize(frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, 
     found: dict[tuple[str, str], FoundColumn] = {}
     widened: dict[str, str] = {}
     declared = {column.name: column.type for column in columns} if policy.on_type == "widen" else {}
-    # A double holds the whole numbers that were too large, too, so it comes first.
+    rounded = {row.path for row in rows if row.kind == "type" and row.rounded}
+    # A double holds the whole numbers that were too large for an int, too, so it comes first.
     for row in sorted(rows, key=lambda row: row.type not in ("DOUBLE", "FRACTION")):
         if not row.path and row.kind in ("any", "malformed"):
             records += row.records if row.kind == "any" else 0
@@ -213,7 +224,7 @@ def summarize(frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, 
         if row.kind == "type" and row.path in declared:
             before = widened.get(row.path, declared[row.path])
             wider = wider_type(before, _type_of_numbers(before, row.type, row.digits, row.places))
-            if wider is not None:
+            if wider is not None and not (wider == "double" and row.path in rounded):
                 widened[row.path] = wider
     for path, kind in widened.items():
         found[path, "type"] = msgspec.structs.replace(found[path, "type"], wider=kind)
@@ -238,12 +249,35 @@ _NUMBER: Final = "^-?[0-9]+([.][0-9]+)?$"
 
 
 def _figures(value: str) -> dict[str, str]:
-    """Return SQL for how many figures a number has before its point, and how many behind it. Null if unknown."""
+    """Return SQL for how many figures a number has before its point, and how many behind it. Null if unknown.
+
+    rounded: whether it is a whole number that a double might round.
+    """
     text = f"to_json({value})"
     whole = f"length(regexp_extract({text}, '^-?0*([0-9]*)', 1))"
     places = f"length(regexp_extract({text}, '[.]([0-9]*[1-9])', 1))"
     is_number = f"rlike({text}, '{_NUMBER}')"
-    return {"digits": f"CASE WHEN {is_number} THEN {whole} END", "places": f"CASE WHEN {is_number} THEN {places} END"}
+    return {
+        "digits": f"CASE WHEN {is_number} THEN {whole} END",
+        "places": f"CASE WHEN {is_number} THEN {places} END",
+        "rounded": _is_rounded(value),
+    }
+
+
+_EXACT_IN_DOUBLES: Final = 2**53
+"""Doubles hold all whole numbers up to this one, and only some of the larger ones."""
+
+
+def _is_rounded(value: str) -> str:
+    """Return SQL that is true for a whole number that a double might round. value: SQL for a variant."""
+    text = f"to_json({value})"
+    number = f"try_cast({text} AS decimal(38,0))"
+    return f"coalesce(rlike({text}, '^-?[0-9]+([.]0+)?$') AND abs({number}) > {_EXACT_IN_DOUBLES}, false)"
+
+
+def _rounds(column: Field, policy: SchemaPolicy) -> bool:
+    """Return whether whole numbers that a column might round are rescued: it may have been one of whole numbers."""
+    return column.type == "double" and policy.on_type == "widen"
 
 
 def _type_of_numbers(column: str, variant: str, digits: int | None, places: int | None) -> str:
@@ -299,6 +333,8 @@ def _misfits_of_value(
     if policy.rescues_types:
         doubt = doubt_of(column, read)
         unread = f"{read} IS NULL" + (f" OR {doubt}" if doubt else "")
+        if depth == 1 and _rounds(column, policy):
+            unread += f" OR {_is_rounded(value)}"
         cases.append(f"WHEN {is_there} AND ({unread}) THEN {whole % 'type'}")
     if outer == "struct":
         m = variables.at("m", depth)

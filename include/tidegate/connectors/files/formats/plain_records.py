@@ -44,18 +44,27 @@ _FITTING: Final = {
     "timestamp_ntz": f'"{_DATE}[T ]{_CLOCK}"',
 }
 
+_EXACT_DOUBLE: Final = r"-?+[0-9]{1,15}+(?:\.[0-9]++)?+"
+"""A number whose whole part a double holds unchanged."""
+
 MAX_LENGTH: Final = 8_000
 """The longest record that is matched. Java's regular expressions need stack for each key."""
 
 
 def is_plain_record(
-    text: Column, columns: Sequence[Field], *, all_keys_known: bool, values_fit: bool = False
+    text: Column,
+    columns: Sequence[Field],
+    *,
+    all_keys_known: bool,
+    values_fit: bool = False,
+    doubles_are_exact: bool = False,
 ) -> Column:
     """Return whether a text is one flat JSON object, with nothing behind it, and with keys that need no attention.
 
     all_keys_known: accept only keys that are columns. Otherwise accept all, except those that differ from a column in
         nothing but case.
     values_fit: accept only values of which it is certain that their column can hold them.
+    doubles_are_exact: with `values_fit`, accept no whole number that a double might round.
     """
     from pyspark.sql import functions as F
 
@@ -65,7 +74,7 @@ def is_plain_record(
     any_value = f"(?:{_TEXT}|{_SCALAR}|{_SCALARS})"
     if values_fit:
         by_column = [
-            f'"{name}"{_BLANK}:{_BLANK}(?:{_fitting(column.type)}|null)'
+            f'"{name}"{_BLANK}:{_BLANK}(?:{_fitting(column.type, doubles_are_exact)}|null)'
             for name, column in zip(names, columns, strict=False)  # without columns, there is one name that never fits
         ]
         known = f"(?:{'|'.join(by_column) or _NOTHING})"
@@ -78,8 +87,10 @@ def is_plain_record(
     return (F.length(text) <= F.lit(MAX_LENGTH)) & text.rlike(pattern)
 
 
-def _fitting(kind: str) -> str:
+def _fitting(kind: str, doubles_are_exact: bool) -> str:
     """Return a pattern for values that a column of this type certainly holds unchanged."""
+    if kind == "double" and doubles_are_exact:
+        return _EXACT_DOUBLE
     if kind in _FITTING:
         return _FITTING[kind]
     decimal = _DECIMAL.fullmatch(kind)
