@@ -395,7 +395,7 @@ good.sink("copies", DeltaAppend("tables/copies"))
     sales.makes_checkpoint()
     assert sales.traces() == [], "with production's code, which has fewer tables"
     assert "has no proposal" in sales.run("propose list shop:pipeline").text
-    assert "proposal-1 is over" in sales.run("propose accept shop:pipeline --name proposal-1").text
+    assert "has expired" in sales.run("propose accept shop:pipeline --name proposal-1").text
     assert sales.table("orders")[8]["amount"] == 5.0
 
 

@@ -164,3 +164,21 @@ def test_answers_are_kept_for_a_while_and_never_without_end(world: ToyWorld) -> 
     assert len(world.ledger.store.names("explained")) == 50
     for key in keys:
         world.ledger.store.delete(f"explained/{key}.json")
+
+
+def test_a_page_does_not_wait_for_an_answer_that_is_no_longer_kept(
+    page: Page, served: str, world: ToyWorld, id: int
+) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    page.goto(f"{served}/tidegate/dag/orders#/checkpoint/{id}")
+    page.has("Show some rows", "main")
+    page.click(f"[data-key='rows {id} b'] button")
+    page.has("12.00", f"[data-key='rows {id} b']")
+    page.click(f"[data-key='rows {id} b'] tbody tr button")
+    page.has("The answer comes here by itself.", "main")
+    run_id = asked(world).run.split(":", 2)[2]
+    with create_session() as session:
+        session.query(DagRun).filter_by(dag_id="orders__backfill", run_id=run_id).one().state = "success"
+    page.has("The answer is no longer kept.", "main")

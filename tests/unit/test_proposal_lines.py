@@ -95,3 +95,14 @@ def test_a_version_that_git_does_not_have_is_refused_with_a_way_out(checkout: Pa
     assert "fetch-depth: 0" in refused.value.help
     with pytest.raises(Invalid):
         changed_lines(object(), tmp_path, "HEAD")  # type: ignore[arg-type]
+
+
+def test_neither_settings_of_git_nor_names_nor_bytes_hide_lines(checkout: Path) -> None:
+    folder = checkout.rename(checkout.with_name("läden"))
+    (folder / "old.py").write_bytes(b"name = 'caf\xe9'\n")
+    identity = ["-c", "user.name=mia", "-c", "user.email=mia@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["add", "-A"], [*identity, "commit", "-q", "-m", "moved"], ["config", "diff.mnemonicPrefix", "true"]):
+        subprocess.run(["git", *words], cwd=folder.parent, check=True, capture_output=True)
+    (folder / "old.py").write_bytes(b"name = 'th\xe9'\n")
+    found = changed(folder, ("    more = rows\n", "    more = rows.limit(1)\n"))
+    assert [(each.part, each.file, each.first) for each in found] == [("priced", "läden/shop_lines.py", 12)]

@@ -41,7 +41,7 @@ def discard(line: OpenBackfill, by: str) -> int | None:
         create_undo_savepoint(ledger, swapped.plan)  # the process that swapped may have ended before it could
     if answer.named_by is None or swapped is not None:
         _remove_files(line, swapped)
-    if swapped is None:
+    if answer.named_by is None:
         _remove_unknown_shadows(line)
     release_pipeline(line, "discarded")
     ledger.delete_line(line.name)

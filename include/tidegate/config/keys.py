@@ -394,7 +394,9 @@ DESCRIPTIONS: Mapping[str, str] = {
     ),
     "retain_days": "For how many days `retain_per_day` retains checkpoints, counting only days that have any.",
     "savepoint_interval": "How often the last checkpoint automatically becomes a savepoint; `never` makes none.",
-    "proposal_ttl": "How long a proposal that nobody works on stays; `never` keeps it until somebody discards it.",
+    "proposal_ttl": (
+        "How long a proposal that nobody works on stays, at least an hour; `never` keeps it until somebody discards it."
+    ),
     "savepoints_retained": "How many of the periodic savepoints stay; older ones are disposed of.",
     "prefer_checkpoint_for_recovery": (
         "If the last checkpoint is damaged, whether recovery proposes an ordinary checkpoint rather than a newer "

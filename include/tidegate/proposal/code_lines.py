@@ -58,7 +58,8 @@ def changed_lines(graph: Graph, folder: Path, version: str) -> list[ChangedLines
     folder: one within the checkout.
     """
     top = Path(_git(folder, "rev-parse", "--show-toplevel").strip())
-    hunks = list(_hunks(_git(top, "diff", "--unified=0", "--no-color", "--no-ext-diff", version, "--", "*.py")))
+    plain = ("--unified=0", "--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/")
+    hunks = list(_hunks(_git(top, "diff", *plain, version, "--", "*.py")))
     found = []
     for stage in graph.stages:
         tables = [name for name in graph.sinks if any(s.name == stage.name for s in upstream_of(graph, name).stages)]
@@ -69,7 +70,15 @@ def changed_lines(graph: Graph, folder: Path, version: str) -> list[ChangedLines
 
 def _git(folder: Path, *words: str) -> str:
     try:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            ["git", "-c", "core.quotePath=false", *words],
+            cwd=folder,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=60,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", "") or str(error)
         raise Invalid(

@@ -11,17 +11,20 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidegate.backfill.discard import discard_named
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, name_of
 from tidegate.ledger.ledger import folder_ledger
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
+    from tidegate.records.records import BackfillRecord
 
-__all__ = ["discard_expired", "idle_seconds"]
+__all__ = ["BY", "discard_expired", "idle_seconds", "lifetime"]
 
 log = logging.getLogger(__name__)
 
 BY = "tidegate, because it expired"
+SHORTEST = 3600.0
+"""A checkpoint that is being replayed is a sign of work only once it is planned, and may take long."""
 
 
 def idle_seconds(live: Coordinator, name: str) -> float:
@@ -35,6 +38,11 @@ def idle_seconds(live: Coordinator, name: str) -> float:
     return min((age for age in ages if age is not None), default=0.0)
 
 
+def lifetime(ttl: float) -> float:
+    """Return after how many seconds without work a proposal expires."""
+    return max(ttl, SHORTEST)
+
+
 def discard_expired(live: Coordinator, ttl: float | None) -> list[str]:
     """Discard the proposals on which nobody has worked for so many seconds. Return their names.
 
@@ -43,11 +51,19 @@ def discard_expired(live: Coordinator, ttl: float | None) -> list[str]:
     names: list[str] = []
     if ttl is None:
         return names
-    try:
-        for line in live.ledger.proposals():
-            if idle_seconds(live, line.name) > ttl:
+    for line in _proposals(live):
+        try:
+            if idle_seconds(live, line.name) > lifetime(ttl):
                 discard_named(live, line.name, BY)
                 names.append(line.name)
-    except TidegateError as error:
-        log.warning("Proposals that have expired could not be removed: %s", error.what)
+        except Exception as error:  # production goes on, and so do the others
+            log.warning("Proposal %s has expired and could not be removed: %s", line.name, name_of(error))
     return names
+
+
+def _proposals(live: Coordinator) -> list[BackfillRecord]:
+    try:
+        return live.ledger.proposals()
+    except TidegateError as error:
+        log.warning("Proposals that have expired could not be looked for: %s", error.what)
+        return []

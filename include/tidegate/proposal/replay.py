@@ -92,12 +92,14 @@ def choose_range(ledger: Ledger, *, over: int | None, origin: str | None, end: s
 
 def _counting_start(ledger: Ledger, counting: Sequence[int], start: int, *, reaches_beginning: bool) -> int:
     """Return where to begin instead, if a swap has replaced the results of `start`: at the first later checkpoint whose
-    results are there, else at the beginning."""
+    results are there, else at the beginning, unless that is far."""
     rollbacks = ledger.rollbacks()
     if not start or rolled_back_by(start, rollbacks) is None:
         return start
     later = [id for id in counting[:-1] if id > start and rolled_back_by(id, rollbacks) is None]
-    return later[0] if later else 0 if reaches_beginning else start
+    if later:
+        return later[0]
+    return 0 if reaches_beginning and len(counting) <= MANY else start
 
 
 def _is_replaced(ledger: Ledger, id: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import Ledger
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import BackfillDiscarded, Plan
+
+DISCARDING = importlib.import_module("tidegate.backfill.discard")
+"""The module: its function has the same name."""
 
 
 @pytest.fixture
@@ -181,3 +185,29 @@ def test_a_pipeline_that_waits_for_a_swap_continues_when_that_fails(endless: End
         fails()
     assert line.live.suspended() is None
     assert endless.checkpoint("run 3") > 3
+
+
+@pytest.mark.parametrize("retired", [True, False])
+def test_the_end_of_a_line_whose_swap_counts_removes_no_shadow_by_name(
+    endless: Endless, monkeypatch: pytest.MonkeyPatch, retired: bool
+) -> None:
+    """Also if the swap's entry is retired: what it has brought in stays."""
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    replayed(line)
+    swapped = swap(line, by="ann", choices={}, wait=never)
+    if retired:
+        monkeypatch.setattr(type(line.live), "real_entry", lambda *_: None)
+    removed: list[object] = []
+    monkeypatch.setattr(DISCARDING, "_remove_unknown_shadows", removed.append)
+    assert discard(line, "ann") == swapped.id
+    assert removed == []
+
+
+def test_the_end_of_a_line_that_nobody_swapped_in_removes_all_shadows(
+    endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    removed: list[object] = []
+    monkeypatch.setattr(DISCARDING, "_remove_unknown_shadows", removed.append)
+    assert discard(line, "ann") is None
+    assert removed == [line]

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tidegate import seams
+from tidegate.spark.server import priority
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions have a priority only on Linux")
 
 SHOWN = """
@@ -36,9 +39,10 @@ while os.path.exists(f"/proc/{orphan}") and "Z" not in Path(f"/proc/{orphan}/sta
     pass
 with lowest_priority():
     print(*threads(), session())
+print(session())
 os.nice(19)
 lower_own_session()
-print(session())
+print(session(), Path("/proc/self/oom_score_adj").read_text().strip())
 stop.set()
 """
 
@@ -47,8 +51,53 @@ def test_all_threads_have_the_lowest_priority_and_their_session_too_unless_other
     done = subprocess.run(
         [sys.executable, "-c", SHOWN], stdout=subprocess.PIPE, text=True, check=True, start_new_session=True
     )
-    beside_others, alone, new_session = done.stdout.splitlines()
+    beside_others, alone, after, new_session = done.stdout.splitlines()
     grouped = Path("/proc/self/autogroup").exists()
     assert beside_others == "19 19 " + ("0" if grouped else "-")
     assert alone == "19 19 " + ("19" if grouped else "-")
-    assert new_session == ("19" if grouped else "-"), "a server knows that its session is new"
+    assert after == ("0" if grouped else "-"), "put back, however soon"
+    assert new_session == ("19" if grouped else "-") + " 900", "a server knows that its session is new"
+
+
+LED = """
+import os
+from pathlib import Path
+from tidegate.spark.server.priority import lower_own_session, lowest_priority
+
+GROUPS = Path("/proc/self/autogroup")
+FIRST_TO_END = Path("/proc/self/oom_score_adj")
+before = FIRST_TO_END.read_text()
+with lowest_priority():
+    print(os.getpriority(os.PRIO_PROCESS, 0), GROUPS.read_text().split()[-1] if GROUPS.exists() else "-")
+os.nice(19)
+lower_own_session()
+print(GROUPS.read_text().split()[-1] if GROUPS.exists() else "-", FIRST_TO_END.read_text() == before)
+"""
+
+
+def test_the_session_of_somebody_else_keeps_its_priority() -> None:
+    """That of a worker, a scheduler or a terminal, although nobody else is in it."""
+    words = [sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])", LED]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, start_new_session=True)
+    kept = "0" if Path("/proc/self/autogroup").exists() else "-"
+    assert done.stdout.splitlines() == [f"19 {kept}", f"{kept} True"]
+
+
+def test_a_session_gets_its_priority_back_although_the_kernel_first_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusals = [BlockingIOError(), BlockingIOError()]
+    written: list[str] = []
+
+    def write(path: Path, text: str) -> int:
+        if refusals:
+            raise refusals.pop()
+        written.append(text)
+        return len(text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    with seams.installed(seams.Seams(sleep=lambda seconds: None)):
+        priority._set_session_priority(19)
+        assert written == []
+        priority._set_session_priority(0, tries_again=True)
+    assert written == ["0"]

@@ -14,12 +14,14 @@ from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import Target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
+from tidegate.proposal.expiry import BY
 from tidegate.proposal.policy import Limit, broken_table_limits
 from tidegate.proposal.report import any_differs, code_change
 from tidegate.proposal.tables import TableDifference, compare_table
 from tidegate.protocol.backfill import Swapped
 from tidegate.protocol.moved_sources import source_changes
 from tidegate.records import typed
+from tidegate.records.records import BackfillDiscarded
 
 __all__ = ["accept"]
 
@@ -36,7 +38,9 @@ def accept(
     yes: bool,
 ) -> int:
     """Let a kept proposal catch up with the pipeline, compare again, and swap it in; or end it, if nothing differs."""
-    if name is not None and target.ledger.line_discarded(name) is not None:
+    discarded = target.ledger.line_discarded(name) if name is not None else None
+    if discarded is not None:
+        _refuse_expired(target, discarded)
         out.document({"pipeline": target.name, "proposal": name, "swap": None, "tables": {}})
         out.line(f"Proposal {name} is over: it was accepted, or discarded.")
         return 0
@@ -62,6 +66,18 @@ def accept(
         out.line(f"Nothing differs: the pipeline continues with this code, and proposal {name} is discarded.")
         return 0
     return backfill.swap_in(words, target, line, made, out, is_swapped=False)
+
+
+def _refuse_expired(target: Target, discarded: BackfillDiscarded) -> None:
+    """Raise Rejected if the proposal has expired: it would look as if it had been accepted."""
+    if discarded.by == BY:
+        raise Rejected(
+            f"proposal {discarded.name!r} has expired: nobody had worked on it for longer than proposal_ttl, and it is "
+            "removed",
+            expected="a proposal that is still there",
+            help=f"propose again: tidegate propose {target.text} --keep",
+            reason="PROPOSAL_EXPIRED",
+        )
 
 
 def _name(target: Target, name: str | None) -> str:

@@ -26,7 +26,7 @@ from tidegate.execution.loop import Schedule
 from tidegate.history.promises import age_text
 from tidegate.pipeline.private import private_columns
 from tidegate.proposal.code_lines import changed_lines
-from tidegate.proposal.expiry import discard_expired, idle_seconds
+from tidegate.proposal.expiry import discard_expired, idle_seconds, lifetime
 from tidegate.proposal.kept import LAST, find_report, keep_report, since
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import FORMS, Limit, broken_limits, parse_limit
@@ -135,11 +135,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if act == ["list"]:
         return _list(target, coordinator, out)
     limits = [parse_limit(text) for text in args.fail_on]
-    for name in discard_expired(coordinator, target.settings.proposal_ttl):
-        out.line(f"Proposal {name} has expired, and is removed.", "dim")
-    if act:
+    if act:  # first, so that the proposal that is accepted does not expire
         refuse_submit(target.settings)
         return accept(target, coordinator, args.name, limits, out, yes=args.yes)
+    for name in discard_expired(coordinator, target.settings.proposal_ttl):
+        out.line(f"Proposal {name} has expired, and is removed.", "dim")
     _refuse_into(args.into)
     refuse_submit(target.settings)
     over = args.over or (None if args.origin is not None else OVER)
@@ -264,7 +264,7 @@ def _list(target: Target, coordinator: Coordinator, out: Output) -> int:
                 "begins_after": line.origin,
                 "merge": reported.report["merge"]["action"] if reported is not None else None,
                 "unused_seconds": round(idle),
-                "expires_in_seconds": round(max(ttl - idle, 0.0)) if ttl is not None else None,
+                "expires_in_seconds": round(max(lifetime(ttl) - idle, 0.0)) if ttl is not None else None,
             }
         )
     found.sort(key=lambda each: (-each["unused_seconds"], each["name"]))

@@ -2,8 +2,8 @@
 
 On Linux a nice value counts among the processes of one session. Sessions share the processors equally, whatever the
 nice values inside them, as long as the kernel groups by session (`sched_autogroup_enabled`).
-So a session that nobody else uses gets the lowest priority as well. The priority of reads and writes follows the nice
-value.
+So a session that this process leads, and that nobody else uses, gets the lowest priority as well. That of a worker, a
+scheduler or a terminal is not ours. The priority of reads and writes follows the nice value.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tidegate import seams
+
 __all__ = ["lower_own_session", "lowest_priority"]
 
 LOWEST = 19
 _PROCESSES = Path("/proc")
 _SESSION = _PROCESSES / "self/autogroup"
+_FIRST_TO_END = _PROCESSES / "self/oom_score_adj"
+DISPENSABLE = 900
+"""So large is this where memory runs out: such a process is ended before those of production."""
+_NEXT_CHANGE = 0.15
+"""Sooner, the kernel may refuse to change the priority of a session again."""
 
 
 @contextlib.contextmanager
@@ -34,13 +41,16 @@ def lowest_priority() -> Iterator[None]:
     finally:
         _set_priority(before)  # without effect if the user may not raise it; the process ends soon, anyway
         if is_ours and session_before is not None:
-            _set_session_priority(session_before)
+            _set_session_priority(session_before, tries_again=True)
 
 
 def lower_own_session() -> None:
-    """Call it in a new session: it gets the lowest priority if this process has it."""
-    if os.getpriority(os.PRIO_PROCESS, 0) >= LOWEST:
+    """Call it in a new session: it gets the lowest priority if this process has it, and is the first to end where
+    memory runs out."""
+    if os.getpriority(os.PRIO_PROCESS, 0) >= LOWEST and _leads_session():
         _set_session_priority(LOWEST)
+        with contextlib.suppress(OSError):
+            _FIRST_TO_END.write_text(str(DISPENSABLE))
 
 
 def _set_priority(priority: int) -> None:
@@ -60,14 +70,24 @@ def _session_priority() -> int | None:
         return None
 
 
-def _set_session_priority(priority: int) -> None:
+def _set_session_priority(priority: int, *, tries_again: bool = False) -> None:
     with contextlib.suppress(OSError):
-        _SESSION.write_text(str(priority))
+        try:
+            _SESSION.write_text(str(priority))
+        except BlockingIOError:
+            if not tries_again:
+                raise
+            seams.sleep(_NEXT_CHANGE)
+            _SESSION.write_text(str(priority))
+
+
+def _leads_session() -> bool:
+    return os.getsid(0) == os.getpid()
 
 
 def _has_own_session() -> bool:
-    """Return whether our session has only us, what has started us, and what we have started."""
-    if sys.platform != "linux":
+    """Return whether this process leads its session, and the session has only us and what we have started."""
+    if sys.platform != "linux" or not _leads_session():
         return False
     parents, own = {}, os.getpid()
     for name in os.listdir(_PROCESSES):
@@ -77,7 +97,7 @@ def _has_own_session() -> bool:
                 words = (_PROCESSES / name / "stat").read_text().rpartition(")")[2].split()
                 if int(words[3]) == os.getsid(0) and words[0] != "Z":
                     parents[int(name)] = int(words[1])
-    return all(own in _line_of(id, parents) or id in _line_of(own, parents) for id in parents)
+    return all(own in _line_of(id, parents) for id in parents)
 
 
 def _line_of(id: int, parents: dict[int, int]) -> list[int]:

@@ -21,6 +21,7 @@ def answer(pipeline: PipelineRef, key: str) -> WhyAnswer:
             help="ask again: Why? beside a row",
             reason="NO_SUCH_QUESTION",
         )
+    state = run_states({act.run}).get(act.run, "")  # first: a run that has ended has written its answer by then
     explained, asked = ledger.explained(key), act.parameters
     return WhyAnswer(
         sink=asked["sink"],
@@ -29,7 +30,7 @@ def answer(pipeline: PipelineRef, key: str) -> WhyAnswer:
         asked_by=act.by,
         asked_at=act.created,
         run_id=act.run.removeprefix(airflow_run(backfill_dag(pipeline.dag_id), "")),
-        run_state=run_states({act.run}).get(act.run, ""),
+        run_state=state,
         answered_at=explained.created if explained is not None else None,
         answer=explained.answer if explained is not None else None,
         problem=explained.problem if explained is not None else "",

@@ -4,6 +4,8 @@ import { busy, card, facts, h, placeOf, table } from "./dom.js";
 import { count, none, time } from "./format.js";
 
 const ASKING_MS = 2000;
+const FAILED = "The run has failed before it had an answer: its log says why.";
+const GONE = "The answer is no longer kept. To look for it again, ask again: Why? beside the row.";
 
 // Asks why a table has the row with these values, and goes to the answer's page. checkpoint: null for the last one.
 export const whyButton = (dag, sink, checkpoint, values) =>
@@ -31,7 +33,7 @@ const textOf = (value) => (value === null || value === undefined ? null : String
 
 export async function why({ dag, at }) {
   const data = await get(`${dagPath(dag)}/why/${encodeURIComponent(at.id ?? "")}`);
-  const waits = !data.answered_at && data.run_state !== "failed";
+  const waits = !data.answered_at && ["queued", "running"].includes(data.run_state);
   return { key: data, wait: waits ? ASKING_MS : 0, draw: () => drawn(dag, data, waits) };
 }
 
@@ -65,8 +67,8 @@ function drawn(dag, data, waits) {
   return [head, summary(data), records(answer), corrections(answer), checkpoints(answer), onTheWay(answer)];
 }
 
-function refused({ problem, help }) {
-  const text = problem || "The run has failed before it had an answer: its log says why.";
+function refused({ problem, help, run_state: state }) {
+  const text = problem || (state === "failed" ? FAILED : GONE);
   return card(
     "There is no answer",
     text.split("\n").map((line) => h("p", {}, line)),

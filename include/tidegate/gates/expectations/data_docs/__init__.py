@@ -25,7 +25,10 @@ def pages_of(ledger: Ledger, checkpoint: int) -> dict[str, str]:
     """Return by gate its page about a checkpoint, relative to the site beside the ledger. Empty: none has been
     built."""
     data = ledger.store.read(f"{GATE_DOCS}/{INDEX}")
-    index = json.loads(data) if data is not None else {}
+    try:
+        index = json.loads(data) if data is not None else {}
+    except ValueError:  # somebody has written it, or copied a part of it
+        return {}
     pages: dict[str, str] = index.get(entry_name(checkpoint), {})
     return pages
 

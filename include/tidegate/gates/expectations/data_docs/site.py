@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tidegate import seams
 from tidegate.gates.expectations.data_docs import INDEX, PAGE, SITE
 from tidegate.gates.expectations.library import import_modules, warm
 from tidegate.gates.expectations.validation import RUN, Validation
@@ -46,13 +48,19 @@ def write_results(folder: Path, validations: Iterable[Validation]) -> list[Path]
 
 
 def _write(path: Path, document: Json) -> bool:
-    """Write a document. False: it is there already."""
+    """Write a document, so that readers find all of it or what was there. False: it is there already."""
     text = json.dumps(document, indent=2, sort_keys=True) + "\n"
     with suppress(OSError):
         if path.read_text(encoding="utf-8") == text:
             return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    temporary = path.with_name(f".{path.name}.{seams.new_id()}")  # not .json: it is no result
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     return True
 
 
