@@ -54,7 +54,12 @@ def make_archive() -> Path | None:
 def _record(folder: Path, written: Path) -> None:
     """Let a server do typical work, and end it, so that it writes the classes that it has loaded."""
     options = f"-XX:ArchiveClassesAtExit={written} -XX:TieredStopAtLevel=1"
-    settings = SparkSettings(home=folder / "server", master="local[2]", conf={"spark.driver.extraJavaOptions": options})
+    settings = SparkSettings(
+        home=folder / "server",
+        master="local[2]",
+        conf={"spark.driver.extraJavaOptions": options},
+        answer_timeout=_WRITE_TIMEOUT,  # the watchdog would kill a JVM that writes its classes and does not answer
+    )
     try:
         with session(settings) as spark:
             do_everything_once(spark, folder / "rows")
