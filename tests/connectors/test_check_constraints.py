@@ -114,8 +114,8 @@ def written(postgres: Server, place: Place, condition: str) -> tuple[str, dict[s
     """The constraint as the server writes it, and the columns' types."""
     definitions = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
     postgres.run("DROP TABLE IF EXISTS checked", f"CREATE TABLE checked ({definitions}, CHECK ({condition}))")
-    with Database.of(place, CONNECTION).session("looking at the table") as session:
-        table = find_table(session.cursor(), TableName.of("checked"))
+    with Database.resolve(place, CONNECTION).session("looking at the table") as session:
+        table = find_table(session.cursor(), TableName.parse("checked"))
     assert table is not None
     return table.checks[0].expression, {name: column.type for name, column in table.columns.items()}
 

@@ -236,7 +236,7 @@ def test_intervals_that_nobody_was_told_of_are_told_as_the_partitions_that_they_
     world.source = ToyIntervals(world.feed)
     hours = [(datetime(2026, 1, 1, hour, tzinfo=UTC), datetime(2026, 1, 1, hour + 1, tzinfo=UTC)) for hour in (9, 10)]
     for hour in hours:
-        world.feed.intervals[Interval.of(*hour)] = [hour[0].hour]
+        world.feed.intervals[Interval.between(*hour)] = [hour[0].hour]
     first, second = (world.checkpoint(run(number), interval=hour) for number, hour in enumerate(hours))
     task = task_of(world, {"complete": "failed"})
     task.context["outlet_events"] = defaultdict(Event)

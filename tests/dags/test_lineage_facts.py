@@ -18,7 +18,7 @@ from tidegate.connectors.source import Source
 from tidegate.dag.lineage import provider
 from tidegate.dag.lineage.facets import operator_lineage
 from tidegate.dag.lineage.facts import ColumnOrigin, OutputFacts, TaskDatasets, of_gate, of_plan
-from tidegate.dag.lineage.naming import DatasetName, dataset_at, dataset_of
+from tidegate.dag.lineage.naming import DatasetName, dataset_of, dataset_of_address
 from tidegate.dag.tasks.asset_events import SinkChange
 from tidegate.execution.opening import open_coordinator
 from tidegate.gates import References
@@ -45,7 +45,7 @@ SHOP = {"shop.host": "db.example.com,other", "shop.dbname": "shop", "shop.user":
     ],
 )
 def test_a_name_follows_the_conventions_of_openlineage(address: str, namespace: str, name: str) -> None:
-    assert dataset_at(address) == DatasetName(namespace, name)
+    assert dataset_of_address(address) == DatasetName(namespace, name)
 
 
 DATABASE = "postgres://db.example.com:5432"

@@ -486,7 +486,7 @@ ranges = st.builds(
     Range, kind=texts, start=maybe, end=maybe, splits=payloads, empty=st.booleans(), more=st.booleans(), summary=texts
 )
 moments = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
-intervals = st.lists(moments, min_size=2, max_size=2).map(lambda two: Interval.of(*sorted(two)).record)
+intervals = st.lists(moments, min_size=2, max_size=2).map(lambda two: Interval.between(*sorted(two)).record)
 names = st.lists(texts, max_size=3)
 numbers = st.dictionaries(texts, st.integers(0, 2**60), max_size=3)
 seconds = st.dictionaries(texts, st.floats(0, 1e9), max_size=3)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import NamedTuple
 
-from tidegate.protocol.view import Acked, Entry, View, rolled_back_by
+from tidegate.protocol.view import Acked, Entry, View, rollback_of
 from tidegate.records.records import (
     Ack,
     Answer,
@@ -206,7 +206,7 @@ def rolled_back(log: Log, id: int) -> bool:
     """Whether a completed rollback has undone the entry."""
     found = enumerate(log, 1)
     backs = [(f, fact.rollback) for f, fact in found if fact.rollback is not None and fact.made is not None]
-    return rolled_back_by(id, backs) is not None
+    return rollback_of(id, backs) is not None
 
 
 def staged(shape: Shape, fact: Fact, table: int) -> Content:

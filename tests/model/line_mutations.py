@@ -48,7 +48,7 @@ from tidegate.protocol.backfill import (
     ReplayCut,
     Swapped,
 )
-from tidegate.protocol.view import View, rolled_back_by
+from tidegate.protocol.view import View, rollback_of
 from tidegate.records.records import Plan
 
 Rollbacks = Iterable[tuple[int, int]]
@@ -86,7 +86,7 @@ def _whatever_was_undone(
     view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
 ) -> object:
     """What the line has replayed is taken to count forever."""
-    with mock.patch.object(backfill_rules, "rolled_back_by", return_value=None):
+    with mock.patch.object(backfill_rules, "rollback_of", return_value=None):
         return backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
 
 
@@ -95,7 +95,7 @@ def _only_what_counts(view: View, line: BackfillProgress, rollbacks: Rollbacks, 
     answer = backfill_rules.on_replay(view, line, rollbacks, swaps)
     if not isinstance(answer, Replay):
         return answer
-    ids = tuple(id for id in answer.ids if rolled_back_by(id, list(rollbacks)) is None)
+    ids = tuple(id for id in answer.ids if rollback_of(id, list(rollbacks)) is None)
     return Replay(ids) if ids else answer
 
 
@@ -119,14 +119,14 @@ def _no_rollback_is_missed(
 def _a_swap_is_a_rollback(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
     """What a swap has undone is taken for input that does not count."""
     answer = backfill_rules.on_replay(view, line, rollbacks, swaps)
-    undone = tuple(id for id in line.replayed if rolled_back_by(id, list(rollbacks)) is not None)
+    undone = tuple(id for id in line.replayed if rollback_of(id, list(rollbacks)) is not None)
     return Refuse("it was undone", undone) if undone and not isinstance(answer, Swapped) else answer
 
 
 def _again(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck) -> object:
     """A swap that was rolled back is taken for none."""
     answer = backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
-    if isinstance(answer, Swapped) and rolled_back_by(answer.id, list(rollbacks)) is not None:
+    if isinstance(answer, Swapped) and rollback_of(answer.id, list(rollbacks)) is not None:
         return backfill_rules.on_swap(view, replace(line, run="another one"), rollbacks, swaps, give_up)
     return answer
 

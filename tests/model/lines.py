@@ -35,7 +35,7 @@ from tidegate.protocol.backfill import (
     ReplayCut,
     Swapped,
 )
-from tidegate.protocol.view import rolled_back_by
+from tidegate.protocol.view import rollback_of
 
 
 def run_of(line: int) -> str:
@@ -476,7 +476,7 @@ def discard_files(at: Stepper, line: int, named_by: int | None) -> Iterator[Step
     if at.broken("discard by folder"):
         named = frozenset()
     if at.broken("discard what no counting swap names") and named_by is not None:
-        named = named if rolled_back_by(named_by, rollbacks(at.log)) is None else frozenset()
+        named = named if rollback_of(named_by, rollbacks(at.log)) is None else frozenset()
     lines = changed(at, line, files=fact.files & named)
     yield f"deletes what is left of line {line} but {sorted(named)}", at.go(("DX", line), lines=lines)
 
@@ -571,7 +571,7 @@ def _replaced(id: int, fact: Fact, log: Log) -> list[int]:
     assert fact.rollback is not None
     undoing = undoing_input(log[: id - 1])
     above = [each for each in range(fact.rollback + 1, id) if log[each - 1].made is not None]
-    counting = [each for each in above if rolled_back_by(each, undoing) is None]
+    counting = [each for each in above if rollback_of(each, undoing) is None]
     return [each for each in counting if log[each - 1].rollback is None]
 
 
@@ -633,7 +633,7 @@ def _can_continue(number: int, line: LineFact, log: Log) -> Iterator[str]:
         return
     reached = line.replayed[-1] if line.replayed else line.origin or line.lowest - 1
     above = [id for id, fact in enumerate(log, 1) if id > reached and fact.made is not None]
-    for id in [line.origin, *(id for id in above if rolled_back_by(id, undoing_input(log)) is None)]:
+    for id in [line.origin, *(id for id in above if rollback_of(id, undoing_input(log)) is None)]:
         if id and log[id - 1].gone:
             yield f"I6: line {number} needs {id}, which was retired"
 
@@ -645,9 +645,9 @@ def _is_refused(line: LineFact, log: Log) -> bool:
     above = range(reached + 1, len(log) + 1)
     if any(log[id - 1].by_hand and log[id - 1].made is not None for id in above):
         return True
-    if line.origin and rolled_back_by(line.origin, rollbacks(log)) is not None:
+    if line.origin and rollback_of(line.origin, rollbacks(log)) is not None:
         return True
-    return any(rolled_back_by(id, undoing_input(log)) is not None for id in line.replayed)
+    return any(rollback_of(id, undoing_input(log)) is not None for id in line.replayed)
 
 
 def unfinished(state: State, number: int) -> str | None:

@@ -8,7 +8,7 @@ from tests.model.lines import rollbacks
 from tests.model.stepper import Step, Stepper, put
 from tests.model.world import RETENTION
 from tidegate.protocol.backfill import spared_for_lines
-from tidegate.protocol.view import rolled_back_by
+from tidegate.protocol.view import rollback_of
 from tidegate.records.records import Pin
 
 
@@ -25,7 +25,7 @@ def may_go(at: Stepper, id: int) -> bool:
     """G1, as of now."""
     undoing, settled = rollbacks(at.log), at.state.hint
     counting = [
-        below for below in range(1, settled + 1) if at.log[below - 1].made and rolled_back_by(below, undoing) is None
+        below for below in range(1, settled + 1) if at.log[below - 1].made and rollback_of(below, undoing) is None
     ]
     if not counting or id >= counting[-1]:
         return False

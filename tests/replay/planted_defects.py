@@ -55,7 +55,7 @@ def _rows_that_were_released_wait_again_in_a_backfill() -> Patches:
 
 
 def _a_change_by_hand_is_lost_without_a_word() -> Patches:
-    yield mock.patch.object(Plan, "is_by_hand", property(lambda _: False))
+    yield mock.patch.object(Plan, "is_manual_edit", property(lambda _: False))
 
 
 def _a_swap_names_a_way_back_that_was_there_before() -> Patches:

@@ -13,7 +13,7 @@ from typing import Any
 from tests.replay.pipelines import FILES, Drawn
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline, seams
-from tidegate.protocol.view import rolled_back_by
+from tidegate.protocol.view import rollback_of
 from tidegate.records.records import Json
 
 __all__ = ["Clock", "Clocked"]
@@ -89,7 +89,7 @@ class Clocked(SmallPipeline):
         ledger, found = self.ledger, list[int]()
         for id in ledger.ids():
             entry = ledger.entry(id)
-            counts = entry is not None and entry.completed and rolled_back_by(id, ledger.rollbacks()) is None
+            counts = entry is not None and entry.completed and rollback_of(id, ledger.rollbacks()) is None
             if counts and ledger.is_retained(id) and ledger.published(id) is not None:
                 found.append(id)
         return found

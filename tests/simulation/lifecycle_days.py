@@ -12,7 +12,7 @@ from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailabl
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import control, copies, savepoint
 from tidegate.lifecycle.fork import fork, forked_already, inspect_snapshot
-from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
+from tidegate.lifecycle.snapshot import CheckpointSnapshot, checkpoint_snapshot
 from tidegate.records.records import Drain
 
 FORKER, COPIER = "fork", "copy"
@@ -71,7 +71,7 @@ def _fork(world: SimulatedWorld, id: int) -> None:
         _from_copy(world, world.dice.one_of(made))
         return
     to = world.fork()
-    held = inspect_snapshot(snapshot_at(world.coordinator().ledger, id, {}, by="forker"), to)
+    held = inspect_snapshot(checkpoint_snapshot(world.coordinator().ledger, id, {}, by="forker"), to)
     fork(held, to)
     world.log(f"has forked checkpoint {id}")
 
@@ -85,7 +85,7 @@ def _from_copy(world: SimulatedWorld, folder: str) -> None:
     to, copied = world.fork(), copies.open_copy(folder, {})
     if forked_already(copied, to, claims=False):
         return
-    held: CheckpointSnapshot = snapshot_at(copied.ledger, copied.copy.origin.entry, {}, by="forker")
+    held: CheckpointSnapshot = checkpoint_snapshot(copied.ledger, copied.copy.origin.entry, {}, by="forker")
     fork(inspect_snapshot(held, to), to, copied)
     world.log(f"has forked {folder}, checkpoint {copied.copy.origin.entry}")
 
@@ -138,7 +138,10 @@ def _fork_again(world: SimulatedWorld, id: int) -> None:
     if of:
         _from_copy(world, of[0])
         return
-    fork(inspect_snapshot(snapshot_at(world.coordinator().ledger, id, {}, by="forker"), world.fork()), world.fork())
+    fork(
+        inspect_snapshot(checkpoint_snapshot(world.coordinator().ledger, id, {}, by="forker"), world.fork()),
+        world.fork(),
+    )
 
 
 # -- copies ------------------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ def _copier(world: SimulatedWorld, number: int) -> None:
 def _copy(world: SimulatedWorld, folder: str, id: int) -> None:
     ledger = world.coordinator().ledger
     savepoint.nameable(ledger, "copied", id)
-    copies.copy_out(snapshot_at(ledger, id, {}, by="copier"), folder, "copied")
+    copies.copy_out(checkpoint_snapshot(ledger, id, {}, by="copier"), folder, "copied")
     world.log(f"has copied checkpoint {id} to {folder}")
 
 

@@ -134,7 +134,7 @@ def _base_is_the_last_completed() -> Patches:
 
 
 def _ignore_what_the_run_has() -> Patches:
-    yield mock.patch.object(rules, "own_entry", lambda view, run: None)
+    yield mock.patch.object(rules, "entry_of_run", lambda view, run: None)
 
 
 def _complete_on_a_pending_base() -> Patches:

@@ -14,7 +14,7 @@ from tidegate.errors import Rejected
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle.fork import fork, inspect_snapshot
-from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot
 from tidegate.records.place import Place
 
 
@@ -76,7 +76,9 @@ class Fork:
     def make(self) -> None:
         to = self.coordinator()
         self.said.append(
-            told(lambda: fork(inspect_snapshot(snapshot_at(Ledger(self.day.disk, "day"), 2, {}, by="x"), to), to))
+            told(
+                lambda: fork(inspect_snapshot(checkpoint_snapshot(Ledger(self.day.disk, "day"), 2, {}, by="x"), to), to)
+            )
         )
 
     def holds(self) -> None:

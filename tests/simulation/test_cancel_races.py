@@ -17,7 +17,7 @@ from tidegate.checkpoint import suspension
 from tidegate.errors import Fenced
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import control, final_cleanup, savepoint
-from tidegate.lifecycle.snapshot import refuse_damage, snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot, refuse_damage
 
 pytestmark = in_turn(seconds=45)
 
@@ -67,7 +67,7 @@ def over(day: Day, named: set[int]) -> None:
     below = {id for id in ledger(day).ids(before=last.id + 1) if ledger(day).is_retained(id)}
     assert below == named
     for id in named:
-        assert snapshot_at(ledger(day), id, {}, by="x").entry.completed
+        assert checkpoint_snapshot(ledger(day), id, {}, by="x").entry.completed
         entry = ledger(day).entry(id)
         assert entry is not None
         assert all(ledger(day).unpack(part.splits) for part in entry.plan.sources.values())
@@ -196,7 +196,7 @@ def test_a_rollback_that_has_a_name_keeps_what_it_went_back_to() -> None:
     day.checkpoint("e")
     ended(day)
     assert ledger(day).ids() == [3, 5, 6, 7, 8]
-    refuse_damage(held := snapshot_at(ledger(day), 6, {}, by="x"))
+    refuse_damage(held := checkpoint_snapshot(ledger(day), 6, {}, by="x"))
     assert [ack.id for ack in held.acks] == [3]
     savepoint.dispose(ledger(day), "good")
     day.coordinator().retire()

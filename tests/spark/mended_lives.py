@@ -282,7 +282,7 @@ class MendedLife(Life):
                 begin(self.play.coordinator(), line.name, origin, by="ann", cuts="recorded", drops_by_hand=loses)
             except Rejected as refused:
                 self._note(f"no backfill from {origin}")
-                edited = any(made.is_by_hand for made in self._since(origin)) and not loses
+                edited = any(made.is_manual_edit for made in self._since(origin)) and not loses
                 if not edited and self.play.limits.num_retained == 100:
                     self.complaints.append(f"no backfill can begin at {origin}: {refused}")
                 return
@@ -348,7 +348,7 @@ class MendedLife(Life):
         if choice.get("kept") == "discard":
             self.by_others = Counter(self.foreign.get(line.origin, {}))
         before = self.standings[line.origin] if line.origin else None
-        since = [made for made in self._since(line.origin) if not made.is_by_hand]
+        since = [made for made in self._since(line.origin) if not made.is_manual_edit]
         ids = before.ids if before is not None else ()
         history = list(before.history) if before is not None else []
         self.history = [*history, *self._mended(since, line)]
@@ -457,7 +457,7 @@ def clocked_expected(_: object, __: object, history: Sequence[Made]) -> dict[str
     fades: dict[str, tuple[datetime, list[int]]] = {}
     numbers: Counter[str] = Counter()
     due: dict[str, datetime] = {}
-    for made in (made for made in history if not made.is_by_hand):
+    for made in (made for made in history if not made.is_manual_edit):
         for k in [k for k, at in due.items() if at <= made.at]:
             found["rung"][k, numbers[k]] += 1
             del due[k]

@@ -55,7 +55,7 @@ from tidegate.ledger import Ledger
 from tidegate.lifecycle import control, savepoint
 from tidegate.lifecycle.copies import copy_out, verify
 from tidegate.lifecycle.fork import fork, inspect_snapshot
-from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot
 from tidegate.operators import ListState, MapState
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -91,7 +91,7 @@ class Made:
     """Its clock, in lives that have one of their own."""
 
     @property
-    def is_by_hand(self) -> bool:
+    def is_manual_edit(self) -> bool:
         return bool(self.added) or self.forgets is not None
 
     @property
@@ -283,12 +283,12 @@ class Life:
             return
         made = self.dice.choice(there)
         to = self._play(f"fork{len(self.forks)}")
-        held, copied = snapshot_at(ledger, made, {}, by="ann"), None
+        held, copied = checkpoint_snapshot(ledger, made, {}, by="ann"), None
         if self.dice.random() < 0.5:
             copied = copy_out(held, str(self.root / f"copy{len(self.story)}"), "copied")
             wrong = verify(copied)
             assert not wrong, wrong
-            held = snapshot_at(copied.ledger, made, {}, by="ann")
+            held = checkpoint_snapshot(copied.ledger, made, {}, by="ann")
         fork(inspect_snapshot(held, to.coordinator()), to.coordinator(), copied)
         before = self.standings[made].history
         self.forks.append(Fork(to, sum(len(each.read) for each in before), before))
@@ -694,7 +694,7 @@ def fading_expected(_: object, __: object, history: Sequence[Made]) -> dict[str,
         return (what, k) in written and written[what, k] > before - FADES
 
     for made in history:
-        if made.is_by_hand:
+        if made.is_manual_edit:
             continue
         newest = max([newest, *(datetime.fromisoformat(row["at"]) for row in (*made.rows, *made.aside))])
         before, now = now, newest - timedelta(hours=1)
@@ -858,7 +858,7 @@ def over(life: Life) -> list[str]:
     for each in life.forks[forks:]:
         each.play.checkpoint()
     files = life.root / "ledger" / "main" / "state"
-    held = [snapshot_at(ledger, id, {}, by="ann") for id in kept]
+    held = [checkpoint_snapshot(ledger, id, {}, by="ann") for id in kept]
     of = {each.file.path for one in held for name in one.states for each in one.table(name).files}
     kept |= {ack.id for one in held for ack in one.acks}  # of a rollback: what it went back to
     there = {path.relative_to(files / path.relative_to(files).parts[0]).as_posix() for path in files.rglob("*.parquet")}

@@ -49,7 +49,7 @@ def test_a_job_reaches_it_with_the_token(port):
         assert "DeltaSparkSessionExtension" in spark.conf.get("spark.sql.extensions")
         with metered(spark) as meter:
             assert spark.range(1000).count() == 1000
-            work = meter.take_work()[None]
+            work = meter.collect_work()[None]
         assert (work.queries, work.jobs) == (1, 2), "it counts what it does"
 
 

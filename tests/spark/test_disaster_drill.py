@@ -10,7 +10,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.lifecycle.copies import copy_out, open_copy
 from tidegate.lifecycle.fork import fork, inspect_snapshot
-from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 FIRST = [{"id": 1, "k": "a", "v": 1.0, "at": "2026-01-01T00:10:00Z"}]
@@ -46,7 +46,7 @@ def test_the_first_checkpoint_elsewhere_shows_what_it_would_have_shown_here(
     here = SmallPipeline(tmp_path / "here", spark, build)
     here.play([FIRST, SECOND])
     backup = str(tmp_path / "there" / "backup")
-    copy_out(snapshot_at(here.ledger, 2, {}, by="ann"), backup, "drill")
+    copy_out(checkpoint_snapshot(here.ledger, 2, {}, by="ann"), backup, "drill")
     for folder in ("tables", "landing"):
         shutil.copytree(tmp_path / "here" / folder, tmp_path / "there" / folder)
     (tmp_path / "here").rename(tmp_path / "lost")
@@ -55,7 +55,7 @@ def test_the_first_checkpoint_elsewhere_shows_what_it_would_have_shown_here(
     there = SmallPipeline(tmp_path / "there", spark, build)
     there.files = here.files
     copied = open_copy(backup, {})
-    snapshot = snapshot_at(copied.ledger, 2, {}, by="ann")
+    snapshot = checkpoint_snapshot(copied.ledger, 2, {}, by="ann")
     fork(inspect_snapshot(snapshot, there.coordinator()), there.coordinator(), copied)
     there.feed(LATER)
     assert there.checkpoint() == 3

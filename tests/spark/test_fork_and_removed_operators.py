@@ -14,7 +14,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Rejected
 from tidegate.lifecycle.fork import fork, inspect_snapshot
-from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot
 from tidegate.lifecycle.source_acts import move_source
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -52,7 +52,9 @@ def shown(played: SmallPipeline) -> dict[str, Counter[tuple[Any, ...]]]:
 def test_a_fork_and_its_parent_both_continue_and_both_are_right(spark: Any, tmp_path: Path) -> None:
     parent, trial = SmallPipeline(tmp_path, spark, build), SmallPipeline(tmp_path, spark, build, "trial")
     parent.play([FIRST, SECOND])
-    fork(inspect_snapshot(snapshot_at(parent.ledger, 1, {}, by="ann"), trial.coordinator()), trial.coordinator())
+    fork(
+        inspect_snapshot(checkpoint_snapshot(parent.ledger, 1, {}, by="ann"), trial.coordinator()), trial.coordinator()
+    )
     parent.play([THIRD])
     assert trial.checkpoint() == 2
 

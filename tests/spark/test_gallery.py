@@ -169,12 +169,12 @@ def test_every_expectation_fails_where_it_should_and_tells_all_bad_rows(frame: A
     assert [finding.rule.name for finding in judged.findings if finding.success] == []
     raised = [each.rule.name for each in judged.findings if each.result["exception_info"]["raised_exception"]]
     assert raised == [], "they fail because of the rows, not because they could not be judged"
-    telling = [finding for finding in judged.findings if finding.rule.kind.tells_rows]
+    telling = [finding for finding in judged.findings if finding.rule.kind.identifies_rows]
     assert {finding.rule.type for finding in telling} == {
-        *(name for name, kind in CATALOGUE.items() if kind.tells_rows),
+        *(name for name, kind in CATALOGUE.items() if kind.identifies_rows),
         "unexpected_rows_expectation",
     }
-    assert [each.rule.name for each in telling if not each.takes_rows or not each.bad or each.bad <= 200] == []
+    assert [each.rule.name for each in telling if not each.removes_rows or not each.bad or each.bad <= 200] == []
     assert judged.frame is not None
     _, bad = split(judged.frame, judged, telling, "broken")
     rows = bad.select(f.explode("broken").alias("rule")).groupBy("rule").count().collect()
@@ -195,4 +195,4 @@ def test_a_query_that_is_more_than_a_condition_is_judged_as_a_whole(frame: Any) 
     judged = judge(read_suite(text, "q.json", "q", is_json=True), frame, keeping=True)
     observed = [finding.result["result"]["observed_value"] for finding in judged.findings]
     assert observed == [ROWS, 3, ROWS, 1, 1]
-    assert Counter(finding.takes_rows for finding in judged.findings) == {False: len(queries)}
+    assert Counter(finding.removes_rows for finding in judged.findings) == {False: len(queries)}

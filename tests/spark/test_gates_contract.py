@@ -440,13 +440,13 @@ def check_small(spark: Any) -> None:
     _, between, once, both, distinct = judged.findings
     assert [finding.success for finding in judged.findings] == [True, False, False, False, False]
     assert [finding.bad for finding in judged.findings] == [4, 1, 4, 2, None]
-    assert [finding.takes_rows for finding in judged.findings] == [False, True, True, True, False]
+    assert [finding.removes_rows for finding in judged.findings] == [False, True, True, True, False]
     assert between.result["result"]["partial_unexpected_list"] == ["1"]
     assert sorted(once.result["result"]["partial_unexpected_list"]) == ["2", "3"]
     assert both.result["result"]["partial_unexpected_list"] == [{"i": "3", "s": None}]
     assert sorted(map(len, distinct.result["result"]["partial_unexpected_list"])) == [1, 256]
     assert judged.record()["statistics"]["successful_expectations"] == 1
-    good, bad = split(frame, judged, [finding for finding in judged.findings if finding.takes_rows], "broken")
+    good, bad = split(frame, judged, [finding for finding in judged.findings if finding.removes_rows], "broken")
     assert good.columns == frame.columns
     assert sorted(map(tuple, good.collect()), key=str) == sorted([FEW[3], FEW[6]], key=str)
     told = sorted((row["i"], row["s"], tuple(row["broken"])) for row in bad.na.fill("").collect())
@@ -463,7 +463,7 @@ def check_small_in_files(spark: Any, folder: Any) -> None:
     _, between, once, both, distinct = judged.findings
     assert judged.files is not None
     assert [finding.bad for finding in judged.findings] == [4, 1, 4, 2, None]
-    taken = [(each.leaf, each.rule.name) for each in judged.findings if each.takes_rows]
+    taken = [(each.leaf, each.rule.name) for each in judged.findings if each.removes_rows]
     parts = list(judged.files.divide(taken, "broken"))
     add_samples_from_files(frame, judged, ())
     assert between.result["result"]["partial_unexpected_list"] == ["1"]

@@ -105,7 +105,7 @@ def test_nothing_is_overlooked_in_lines_that_are_plain(on_new_column: Any, tmp_p
     def overlooked(texts: list[str]) -> list[Any]:
         """Spark fails at the first line that holds more than its reader reads."""
         Path(paths[0]).write_text("\n".join(texts))
-        return reading.fail_at_overlooked(connect_spark, source, paths, columns, {}, context(tmp_path)).collect()
+        return reading.fail_on_overlooked(connect_spark, source, paths, columns, {}, context(tmp_path)).collect()
 
     texts = sorted_out(tmp_path, on_new_column)
     assert overlooked(texts[True]) == []

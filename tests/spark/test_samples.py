@@ -164,7 +164,7 @@ def test_a_sample_is_small_whatever_its_rows_are(spark: Any):
     frames = [
         (name, lambda frame=frame: frame) for name, frame in {"wide": wide, "named": named, "twice": twice}.items()
     ]
-    found = sampling.samples_of(spark, frames, sampling.Sampling.of({"sample_rows": 100}))
+    found = sampling.samples_of(spark, frames, sampling.Sampling.from_config({"sample_rows": 100}))
     sample = found["wide"]
     assert (len(sample.columns), sample.left_out) == (50, 10)
     assert {len(value or "") for row in sample.rows for value in row} == {256}

@@ -135,7 +135,7 @@ def test_what_fails_is_counted(how: str, request: pytest.FixtureRequest) -> None
         with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
             opened.range(3).selectExpr("1 DIV (id - id)").collect()
         meter.enter(None)
-        taken = meter.take_work()
+        taken = meter.collect_work()
     assert (taken[0].queries, taken[None].queries) == (1, 0)
     assert (taken[0].jobs or 0) >= 1
 
@@ -146,7 +146,7 @@ def test_a_server_that_does_not_count_leaves_its_part_unknown(
     monkeypatch.setattr("tidegate.spark.work._QUESTION", "of somebody else")
     with metered(connect_spark) as meter:
         assert connect_spark.range(3).count() == 3
-        work = meter.take_work()[None]
+        work = meter.collect_work()[None]
     assert (work.queries, work.jobs, work.tasks, work.planning_s) == (1, None, None, None)
 
 
@@ -158,7 +158,7 @@ def test_a_server_whose_spark_does_not_fit_serves_all_the_same(tmp_path: Path, m
     try:
         with session(settings) as opened, metered(opened) as meter:
             assert opened.range(3).count() == 3
-            work = meter.take_work()[None]
+            work = meter.collect_work()[None]
         assert (work.queries, work.jobs) == (1, None)
         (log,) = (tmp_path / "spark").glob("*/server.log")
         assert "cannot count what Spark does" in log.read_text()

@@ -9,7 +9,7 @@ from tests.kit.toy_world import ToyWorld
 from tidegate import seams
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import control
-from tidegate.proposal.kept import keep_report
+from tidegate.proposal.kept import store_report
 from tidegate.proposal.report import CodeChange, GateChange, GateFindings, Merge, ProposalReport, SinceLast
 from tidegate.proposal.tables import TableDifference
 from tidegate.records.records import (
@@ -102,7 +102,7 @@ def propose(world: ToyWorld, name: str) -> None:
         since=SinceLast(proposal="proposal-0", created=line.created, same_code=False, same_checkpoints=True,
                         merge=["refused", "differs"], tables={"a": {"changed": [12, 40]}}, gates=["enough"]),
     )  # fmt: skip
-    keep_report(world.ledger, name, report)
+    store_report(world.ledger, name, report)
 
 
 def work(world: ToyWorld, id: int) -> None:

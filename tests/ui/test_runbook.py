@@ -177,7 +177,7 @@ class Mishap:
             self.make_hour(number)
 
     def make_hour(self, number: int) -> None:
-        self.world.feed.intervals[Interval.of(*hour(number))] = [10 * number + 1]
+        self.world.feed.intervals[Interval.between(*hour(number))] = [10 * number + 1]
         self.world.checkpoint(run("hour"), interval=hour(number))
 
     # -- what mends it -------------------------------------------------------------------------------

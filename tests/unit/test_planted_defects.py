@@ -144,7 +144,7 @@ def _let_go_of_no_source(patch: Patch) -> None:
 
 
 def _stay_where_it_was(patch: Patch) -> None:
-    real = files._Position.of
+    real = files._Position.parse
 
     def of(start: Any, pattern: Any, context: Any, moved_from: str | None) -> Any:
         return real(start, pattern, context, None)

@@ -48,6 +48,6 @@ def test_after_a_swap_only_a_short_history_is_replayed_from_the_beginning_unaske
     monkeypatch: pytest.MonkeyPatch, number: int, start: int
 ) -> None:
     ledger: Any = SimpleNamespace(rollbacks=list)
-    monkeypatch.setattr(replay, "rolled_back_by", lambda *_: object())
+    monkeypatch.setattr(replay, "rollback_of", lambda *_: object())
     counting = range(1, number + 1)
     assert replay._counting_start(ledger, counting, number - 5, reaches_beginning=True) == start

@@ -22,7 +22,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
-from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.protocol.view import Entry, rollback_of
 from tidegate.records.records import BackfillRecord, Json, Plan
 from tidegate.versions.python import UTC, parse_time
 
@@ -151,7 +151,7 @@ def nearest_start(ledger: Ledger) -> datetime | None:
 def _completed(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> datetime | None:
     """Return when a checkpoint was completed. None if it was not, or no longer counts."""
     decision = ledger.decision(id)
-    if decision is None or decision.manifest is None or rolled_back_by(id, rollbacks) is not None:
+    if decision is None or decision.manifest is None or rollback_of(id, rollbacks) is not None:
         return None
     return parse_time(decision.created)
 

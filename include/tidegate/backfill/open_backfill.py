@@ -33,7 +33,7 @@ from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.lifecycle import retention
 from tidegate.lifecycle.fork import fork, inspect_snapshot
 from tidegate.lifecycle.rollback_preview import TableChange, table_changes
-from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.protocol.backfill import (
@@ -50,7 +50,7 @@ from tidegate.protocol.backfill import (
 from tidegate.protocol.moved_sources import source_changes
 from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.verdicts import Undecided
-from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.protocol.view import Entry, View, rollback_of
 from tidegate.records.names import check_name
 from tidegate.records.records import BackfillRecord, Beginning, Blob, KeySample, Payload, Pin, Plan, SourceSchema
 
@@ -191,7 +191,7 @@ def begin(
     line.backfill.drops_by_hand = drops_by_hand
     with reporting_discarded(ledger, name):
         if record.origin:
-            snapshot = snapshot_at(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
+            snapshot = checkpoint_snapshot(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
             fork(inspect_snapshot(snapshot, line.backfill), line.backfill)
         backfill_uid = line.backfill.ledger.start().uid
         _seed(line, live_record.uid, backfill_uid)
@@ -295,7 +295,7 @@ class BackfillCoordinator(Coordinator):
             blobs=ChainedBlobs(self.ledger, self._live.ledger),
         )
 
-    def schema_known_beforehand(self, source: str) -> SourceSchema | None:
+    def initial_schema(self, source: str) -> SourceSchema | None:
         """See PipelineContext. A backfill that cuts its input by itself knows the columns that the pipeline has by now,
         so that all rows have them. One that repeats cuts reads as the past did."""
         if self.repeats_cuts:
@@ -405,7 +405,7 @@ class BackfillCoordinator(Coordinator):
             until = self.until.id if self.until is not None else None
             clock = self._recorded.clock(plan, base, self.graph, self.source_context, until)
         drops = list(base.drops) if base is not None else []
-        drops += [plan.id for plan in covered if plan.is_by_hand]
+        drops += [plan.id for plan in covered if plan.is_manual_edit]
         return msgspec.structs.replace(plan, clock=clock, replays=replays, drops=drops)
 
     @property
@@ -432,7 +432,7 @@ class BackfillCoordinator(Coordinator):
 
     def _repeating(self, options: CheckpointOptions, plans: Sequence[Plan]) -> CheckpointOptions:
         """Return the options of a checkpoint that reads the same input as the live one among these, or nothing."""
-        repeated = next((plan for plan in plans if not plan.is_by_hand), None)
+        repeated = next((plan for plan in plans if not plan.is_manual_edit), None)
         in_place = {}
         for gate, numbers in self._record.in_place.items():
             requests = self._live.ledger.requests(gate)
@@ -570,7 +570,7 @@ def refuse_origin(ledger: Ledger, origin: int) -> None:
             help=f"`tidegate list {ledger.pipeline}` shows the choices; to compute everything again: --from beginning",
             reason="NO_SUCH_CHECKPOINT",
         )
-    undone = rolled_back_by(origin, ledger.rollbacks())
+    undone = rollback_of(origin, ledger.rollbacks())
     if undone is not None:
         raise Rejected(
             f"checkpoint {origin} of pipeline {ledger.pipeline!r} does not count any more: entry {undone} has undone "
@@ -716,7 +716,9 @@ def _unfit_origin(live: Coordinator, origin: int, cuts: Cuts) -> Iterator[str]:
         **stamp(seams.new_id()), name="new", uid=seams.new_id(), origin=origin, manifest=manifest, cuts=cuts, by=""
     )
     try:
-        inspect_snapshot(snapshot_at(live.ledger, origin, live.place.options, by=""), open_line(live, record).backfill)
+        inspect_snapshot(
+            checkpoint_snapshot(live.ledger, origin, live.place.options, by=""), open_line(live, record).backfill
+        )
     except (Invalid, Rejected) as error:
         yield error.what
 
@@ -725,7 +727,7 @@ def _lost_inputs(live: PipelineContext, recorded: RecordedPlans) -> Iterator[str
     """Yield the additional inputs of operators and gates that a repeated checkpoint could no longer read."""
     fixed: dict[str, dict[int, Payload]] = {}
     for plan in recorded.counting():
-        if not plan.is_by_hand:
+        if not plan.is_manual_edit:
             for name, payload in plan.fixed_inputs.items():
                 fixed.setdefault(name, {})[plan.id] = payload
     for stage in live.graph.stages:

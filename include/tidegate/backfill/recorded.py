@@ -87,7 +87,7 @@ class RecordedPlans:
 
     def manual_edits(self) -> list[Plan]:
         """Return the plans with which a person changed the state of an operator."""
-        return [plan for plan in self.counting() if plan.is_by_hand]
+        return [plan for plan in self.counting() if plan.is_manual_edit]
 
     def problems(self, sources: Iterable[str]) -> Iterator[str]:
         """Yield why the live checkpoints cannot be replayed one by one, with their recorded ranges."""

@@ -119,7 +119,7 @@ class PipelineContext:
         """Return the context in which a source, or an operator or gate that reads inputs, plans."""
         return SourceContext(self.graph.name, name, self.place, self.ledger)
 
-    def schema_known_beforehand(self, source: str) -> SourceSchema | None:
+    def initial_schema(self, source: str) -> SourceSchema | None:
         """Return a schema whose columns are known from the first checkpoint on. None: only what is found counts."""
         return None
 

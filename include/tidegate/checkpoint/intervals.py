@@ -43,7 +43,7 @@ def requested_interval(
     graph: Graph, times: tuple[datetime, datetime] | None, reprocess: bool
 ) -> rules.WantedInterval | None:
     """Return the interval that a run requests. Raise Invalid if the pipeline cannot process it."""
-    interval = Interval.of(*times) if times is not None else None
+    interval = Interval.between(*times) if times is not None else None
     if graph.by_interval and (interval is None or interval.empty):
         problem = "has none"
         if interval is not None:
@@ -89,7 +89,7 @@ def with_index(wanted: rules.WantedInterval | None, ledger: Ledger) -> rules.Wan
     """Add the overlapping intervals that were completed below the view. Call it after reading the view."""
     if wanted is None or not wanted.independent:
         return wanted
-    return replace(wanted, indexed=frozenset(ledger.intervals_at(wanted.interval)))
+    return replace(wanted, indexed=frozenset(ledger.overlapping_intervals(wanted.interval)))
 
 
 def refuse_changed_kind(graph: Graph, view: View) -> None:

@@ -68,7 +68,7 @@ from tidegate.records.records import (
 )
 from tidegate.records.source_time import partition_of
 
-__all__ = ["CheckpointOptions", "Plans", "empty_range_at", "next_schema", "standing_ranges"]
+__all__ = ["CheckpointOptions", "Plans", "empty_range", "next_schema", "standing_ranges"]
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +269,7 @@ class Plans:
             for name, kind in declared.items():
                 at = self.pipeline.beginning(view, base, name) if ranges[name].end is None else None
                 if at is not None:
-                    ranges[name] = empty_range_at(kind, at)
+                    ranges[name] = empty_range(kind, at)
             return {name: part for name, part in ranges.items() if name in declared or name.startswith(QUARANTINE)}
         ranges = self._new_input(id, view, base, interval, changes)
         return ranges | plan_requests(self.graph, self.ledger, self.place, view, base)
@@ -289,7 +289,7 @@ class Plans:
             newest = view.last_completed if self.graph.by_interval else base
             last_range = newest.plan.sources.get(name) if self.graph.by_interval and newest is not None else before
             found = next_schema(sourcing, last_range, newest, lambda entry: self._entry_below(view, entry))
-            schema = _add_known_columns(sourcing, found, self.pipeline.schema_known_beforehand(name))
+            schema = _add_columns_of_first_read(sourcing, found, self.pipeline.initial_schema(name))
             sources[name] = self._range(sourcing, start, interval, paces[name], schema)
             if sourcing.bounded and not sources[name].empty:
                 ended = _last_exhausting_checkpoint(view, base, name)
@@ -328,7 +328,7 @@ class Plans:
                 sources[name] = _standing(sourcing.source.kind, start)
                 continue
             own = next_schema(sourcing, start, base, lambda entry: self._entry_below(view, entry))
-            schema = _add_known_columns(sourcing, own, part.schema)
+            schema = _add_columns_of_first_read(sourcing, own, part.schema)
             sources[name] = msgspec.structs.replace(part, schema=schema)
         return sources
 
@@ -443,7 +443,7 @@ def next_schema(
     return evolved_schema(parse_ddl(sourcing.source.declared_schema), policy, recorded, reversed(drifts))
 
 
-def _add_known_columns(
+def _add_columns_of_first_read(
     sourcing: SourceNode, own: SourceSchema | None, recorded: SourceSchema | None
 ) -> SourceSchema | None:
     """Return the schema of a range that is read again: with the columns that were known when it was read first.
@@ -541,7 +541,7 @@ def standing_ranges(
     return {name: _standing(kind, before.get(name)) for name, kind in kinds.items()}
 
 
-def empty_range_at(kind: str, at: Json | None) -> Range:
+def empty_range(kind: str, at: Json | None) -> Range:
     """Return a range at this position that reads nothing."""
     return Range(kind=kind, start=at, end=at, splits=Payload(data={}), empty=True, more=True)
 
@@ -549,7 +549,7 @@ def empty_range_at(kind: str, at: Json | None) -> Range:
 def _standing(kind: str, before: Range | None) -> Range:
     """Return a range that reads nothing, and keeps the observations of its pace."""
     if before is None:
-        return empty_range_at(kind, None)
+        return empty_range(kind, None)
     return Range(
         kind=kind,
         start=before.end,

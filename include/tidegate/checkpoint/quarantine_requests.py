@@ -23,7 +23,7 @@ from tidegate.gates.quarantine.returning import LateLimit
 from tidegate.gates.quarantine.table import IN_PLACE, QUARANTINE, REPEATED, QuarantineSink, quarantine_name
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.protocol.view import Entry, View, rollback_of
 from tidegate.records import typed
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Json, Plan, Range, Request, Verdict
@@ -200,7 +200,7 @@ def checkpoint_before(ledger: Ledger, id: int) -> int:
         entry = ledger.entry(earlier) if earlier < id else None
         if entry is None or not entry.completed or not entry.plan.acks:
             continue
-        if rolled_back_by(entry.id, rollbacks) is None:
+        if rollback_of(entry.id, rollbacks) is None:
             return entry.id
     return 0
 

@@ -71,7 +71,7 @@ def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> N
             **stamp(seams.new_id()),
             run=run,
             step=step,
-            entry=rules.own_entry(view, run),
+            entry=rules.entry_of_run(view, run),
             unplanned=unplanned(ledger.trouble(), view),
             after=view.last_id,
             kind=error.kind,

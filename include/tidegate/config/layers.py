@@ -142,13 +142,13 @@ def _table_from_json(key: Key, text: str, problems: list[str]) -> Iterator[_Laye
     if not isinstance(table, dict):
         problems.append(f'{key.name} = {MASK} ({key.variable}): expected a JSON object, {{"name": "value"}}')
         return
-    for name, value in _leaves(table):
+    for name, value in _leaf_settings(table):
         yield _LayeredValue(key.name, value, key.variable, entry=name)
 
 
 def _flatten(layer: Mapping[str, object], origin: Callable[[str], str], problems: list[str]) -> Iterator[_LayeredValue]:
     """Yield nested tables and dotted names alike: {"spark": {"mode": …}} is spark.mode; entries keep their dots."""
-    for path, value in _leaves(layer):
+    for path, value in _leaf_settings(layer):
         table = next((key for key in KEYS.values() if key.table and path.startswith(f"{key.name}.")), None)
         if path in KEYS and not KEYS[path].table:
             yield _LayeredValue(path, value, origin(path))
@@ -164,11 +164,11 @@ def _flatten(layer: Mapping[str, object], origin: Callable[[str], str], problems
             problems.append(f"{setting}: no such setting{_did_you_mean(path, KEYS)}")
 
 
-def _leaves(layer: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _leaf_settings(layer: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in layer.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping) and value and path not in _PLAIN_KEYS:
-            yield from _leaves(value, f"{path}.")
+            yield from _leaf_settings(value, f"{path}.")
         else:
             yield path, value
 

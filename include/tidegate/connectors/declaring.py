@@ -13,7 +13,7 @@ __all__ = [
     "ByKey",
     "collation_problems",
     "column_problems",
-    "describe_by_key",
+    "describe_keyed_sink",
     "key_and_order_problems",
     "keyed_problems",
     "refuse_order",
@@ -70,7 +70,7 @@ def _without_collation(name: str, collation: str) -> str:
     return f"{value} COLLATE UTF8_BINARY"
 
 
-def describe_by_key(sink: ByKey) -> Json:
+def describe_keyed_sink(sink: ByKey) -> Json:
     """Return the arguments' part of a sink's `describe`."""
     return {
         "keys": list(sink.keys),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.connectors.prestaged import PrestagedRows, prestage_locally
-from tidegate.delta import Location, StagedFile, WrittenFile, refuse_difference, refuse_other_files, sync_and_list
+from tidegate.delta import Location, StagedFile, WrittenFile, refuse_difference, sync_and_list, verify_written_files
 from tidegate.delta.rewrite import InputFile, RowGroup, Table, parts_of, read_part, touched, without_rows
 from tidegate.records.records import Json
 from tidegate.spark.frame_facts import empty_if, empty_like, is_known_empty
@@ -101,7 +101,7 @@ class _RowsOnStore(PrestagedRows):
         if is_known_empty(self.frame):
             return self.frame
         self._refuse_lost_rows()
-        refuse_other_files(self.location, self.folder, self.written)
+        verify_written_files(self.location, self.folder, self.written)
         paths = [self.location.full(f"{self.folder}/{name}") for name in sorted(self.written)]
         if paths:
             return mark_stored(self._load(paths))
@@ -159,7 +159,7 @@ def _prestage_on_store(
     if not is_known_empty(frame):
         reports = write_in_workers_without(marked, mark_columns, location, folder)
     written = {name: report.file for name, report in reports.items()}
-    refuse_other_files(location, folder, written)
+    verify_written_files(location, folder, written)
     sources = tuple(InputFile(f"{folder}/{name}", file.size, {}) for name, file in sorted(written.items()))
     table = Table(location, schema, ())
     with ThreadPoolExecutor(_CHECKS) as pool:

@@ -95,7 +95,7 @@ class StagedRows:
         """The schema of the rows in Spark's JSON form. None without rows."""
         return self.parts[0].columns if self.parts else None
 
-    def split_by_part(self) -> Iterator[StagedRows]:
+    def split_parts(self) -> Iterator[StagedRows]:
         """Yield the rows of each committable separately, oldest first. Several committables may contain the same
         key."""
         return (replace(self, parts=(part,)) for part in self.parts)

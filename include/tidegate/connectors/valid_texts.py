@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["columns_of_valid_text", "holds_invalid_text", "invalid_text_problem"]
+__all__ = ["columns_of_valid_text", "invalid_text_condition", "invalid_text_problem"]
 
 
 def columns_of_valid_text(frame: DataFrame, names: Iterable[str]) -> list[Column]:
@@ -25,7 +25,7 @@ def columns_of_valid_text(frame: DataFrame, names: Iterable[str]) -> list[Column
     columns = []
     for name in names:
         column = F.col(quoted(name))
-        if condition := holds_invalid_text(quoted(name), frame.schema[name].dataType.jsonValue()):
+        if condition := invalid_text_condition(quoted(name), frame.schema[name].dataType.jsonValue()):
             column = refuse_rows(column, F.expr(condition), invalid_text_problem(name)).alias(name)
         columns.append(column)
     return columns
@@ -36,7 +36,7 @@ def invalid_text_problem(name: str) -> str:
     return f"column {name!r} holds text that is not valid UTF-8, which JSON and CSV cannot hold"
 
 
-def holds_invalid_text(value: str, kind: Any, depth: int = 0) -> str:
+def invalid_text_condition(value: str, kind: Any, depth: int = 0) -> str:
     """Return a SQL condition that is true if a value holds an invalid text, else false. Empty if its type has no texts.
 
     kind: the type in Spark's JSON form. depth: the number of enclosing lambda functions, to name their variables.
@@ -49,16 +49,18 @@ def holds_invalid_text(value: str, kind: Any, depth: int = 0) -> str:
     if kind["type"] == "struct":
         conditions = []
         for field in kind["fields"]:
-            conditions.append(holds_invalid_text(field_of(value, field["name"]), field["type"], depth))
+            conditions.append(invalid_text_condition(field_of(value, field["name"]), field["type"], depth))
         return " OR ".join(filter(None, conditions))
     if kind["type"] == "map":
-        keys = holds_invalid_text(f"map_keys({value})", {"type": "array", "elementType": kind["keyType"]}, depth)
-        values = holds_invalid_text(f"map_values({value})", {"type": "array", "elementType": kind["valueType"]}, depth)
+        keys = invalid_text_condition(f"map_keys({value})", {"type": "array", "elementType": kind["keyType"]}, depth)
+        values = invalid_text_condition(
+            f"map_values({value})", {"type": "array", "elementType": kind["valueType"]}, depth
+        )
         return " OR ".join(filter(None, (keys, values)))
     if kind["type"] != "array":
         return ""
     item = f"_item{depth}"
-    condition = holds_invalid_text(item, kind["elementType"], depth + 1)
+    condition = invalid_text_condition(item, kind["elementType"], depth + 1)
     if condition:
         return f"coalesce(exists({value}, {item} -> {condition}), false)"
     return ""

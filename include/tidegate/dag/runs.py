@@ -19,7 +19,7 @@ _ACTIVE = ["queued", "running"]
 
 def dag_run_of(plan: Plan) -> tuple[str, str] | None:
     """Return the ids of the DAG and the run that made an entry, or None if it was no Airflow run."""
-    prefix, _, airflow_run = plan.made_by.partition(":")
+    prefix, _, airflow_run = plan.responsible_run.partition(":")
     dag_id, _, run_id = airflow_run.partition(":")  # an Airflow dag_id holds no colon
     if prefix != AIRFLOW or not run_id:
         return None

@@ -173,7 +173,7 @@ class LedgerTrigger(BaseTrigger):
             connection = await find_connection_from_trigger(id)
             if connection is None:
                 raise no_connection(id)
-            return options.options_by(AirflowConnection.of(id, connection))
+            return options.options_with_login(AirflowConnection.from_airflow(id, connection))
         except TidegateError as error:
             self.log.warning("Cannot read the ledger: %s", error)
         except Exception as error:  # a secrets backend's message may quote the secret, so log only the type

@@ -159,7 +159,7 @@ class SourceWatcher(BaseEventTrigger):
             found = await find_connection_from_trigger(id)
             if found is None:
                 raise no_connection(id)
-            connections.append(AirflowConnection.of(id, found))
+            connections.append(AirflowConnection.from_airflow(id, found))
         return variables_of(connections)
 
     async def _end(self) -> None:

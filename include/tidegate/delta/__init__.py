@@ -7,10 +7,10 @@ from tidegate.delta.files.footers import (
     WrittenFile,
     missing_files,
     refuse_difference,
-    refuse_other_files,
     rows_below,
     rows_written,
     sync_and_list,
+    verify_written_files,
 )
 from tidegate.delta.files.partitions import partition_values, with_plain_partition_text
 from tidegate.delta.files.sync import Syncing, overlapping_seconds
@@ -88,7 +88,6 @@ __all__ = [
     "read_table",
     "redact_path",
     "refuse_difference",
-    "refuse_other_files",
     "refuse_owner",
     "refuse_unsafe",
     "reopen",
@@ -106,6 +105,7 @@ __all__ = [
     "trust_hint",
     "vacuum",
     "verify",
+    "verify_written_files",
     "version_of",
     "with_plain_partition_text",
 ]

@@ -83,7 +83,7 @@ class InputFile:
     partition: dict[str, str | None] = field(compare=False)
 
     @classmethod
-    def of(cls, file: StagedFile | LiveFile) -> InputFile:
+    def from_file(cls, file: StagedFile | LiveFile) -> InputFile:
         """Return a staged file, or a file of a table, as an input."""
         return cls(file.path, file.size, file.partition_texts())
 

@@ -32,7 +32,7 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.gates import refuse_reserved_columns, without_marks
 from tidegate.execution.job.operators import OperatorRunner
-from tidegate.execution.job.stages import declared_at, stage_results
+from tidegate.execution.job.stages import declaration_place, stage_results
 from tidegate.gates.base import GateContext
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import Job, Node, OperatorNode
@@ -215,7 +215,9 @@ class _Analysis:
             streams = self._attempt(lambda: _without_rows(run()), f"operator {stage.name!r}", "")
         else:
             run = partial(stage_results, stage, self.streams, self.graph)
-            streams = self._attempt(lambda: _without_rows(run()), f"stage {stage.name!r}", declared_at(stage.function))
+            streams = self._attempt(
+                lambda: _without_rows(run()), f"stage {stage.name!r}", declaration_place(stage.function)
+            )
         if streams is not None:
             self.streams |= streams
 

@@ -32,7 +32,7 @@ __all__ = [
     "job_is_late",
     "more_time",
     "opened",
-    "seconds_left",
+    "remaining_seconds",
 ]
 
 CANCEL_S = 3.0
@@ -63,7 +63,7 @@ def job_deadline(context: PipelineContext, plan: Plan, job: str, cancel: Callabl
 
     cancel: cancels Spark's work.
     """
-    remaining = seconds_left(context, plan, job)
+    remaining = remaining_seconds(context, plan, job)
     if remaining is None:
         yield
         return
@@ -73,7 +73,7 @@ def job_deadline(context: PipelineContext, plan: Plan, job: str, cancel: Callabl
         yield
 
 
-def seconds_left(context: PipelineContext, plan: Plan, job: str) -> float | None:
+def remaining_seconds(context: PipelineContext, plan: Plan, job: str) -> float | None:
     """Return how long a job may work until its deadline is checked again, or 0 or less if it must end.
 
     None: it has no deadline, since users choose how large backfills and manual edits are.

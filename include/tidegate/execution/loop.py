@@ -19,7 +19,7 @@ from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable, name_of
 from tidegate.execution.analysis import analyse, declaration_error
-from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened, seconds_left
+from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened, remaining_seconds
 from tidegate.execution.finish import (
     decide_earlier,
     finish,
@@ -175,7 +175,7 @@ def run_checkpoints(
 ) -> list[Outcome]:
     """Make checkpoints until the schedule ends. Raise the last failure if too many checkpoints fail in a row."""
     coordinator.spark = session
-    _start_again(coordinator, session, observer)
+    _resume_after_failures(coordinator, session, observer)
     outcomes: list[Outcome] = []
     failures = aborted = 0
     continues = True
@@ -227,7 +227,7 @@ def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -
         pauses.pause(watch, pause_s, schedule.stop)
 
 
-def _start_again(coordinator: Coordinator, session: SessionSource, observer: Observer) -> None:
+def _resume_after_failures(coordinator: Coordinator, session: SessionSource, observer: Observer) -> None:
     """Resume a pipeline that failures have suspended. One that a user has suspended stays so.
 
     If the declaration was found to be wrong, analyse it again first.
@@ -390,7 +390,7 @@ def _report_stuck(ledger: Ledger, run: str, report: Report, observer: Observer) 
 def _abort_interrupted_checkpoint(coordinator: Coordinator, run: str) -> None:
     """Abort the run's checkpoint if it was planned before the run was interrupted. Other runs would wait for it."""
     with contextlib.suppress(TidegateError):
-        entry = rules.own_entry(coordinator.ledger.view(run), run)
+        entry = rules.entry_of_run(coordinator.ledger.view(run), run)
         if entry is not None:
             coordinator.abort(entry, "CANCELLED", "stopped by hand")
 
@@ -417,7 +417,7 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
     def pause(seconds: float) -> None:
         remaining = None
         with contextlib.suppress(TidegateError):  # the next attempt will raise it, too
-            remaining = seconds_left(coordinator, plan, job)
+            remaining = remaining_seconds(coordinator, plan, job)
         seams.sleep(seconds if remaining is None else min(seconds, max(remaining, 0.0)))
 
     while True:

@@ -23,7 +23,7 @@ from tidegate.history.query import CheckpointHistory
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.hooks import Hook, Settled
 from tidegate.protocol.rules import ROLLED_BACK
-from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.protocol.view import Entry, rollback_of
 from tidegate.records.records import HookProgress
 from tidegate.state.table import STATE
 
@@ -121,7 +121,7 @@ def _settled(pipeline: PipelineContext, hook: Hook, entry: Entry) -> Settled | N
             if shown.is_delta and is_reported:
                 versions[table] = shown.version
         return Settled(name, id, run, completed=True, operator=hook.operator, versions=versions)
-    rollback = rolled_back_by(id, pipeline.ledger.rollbacks())
+    rollback = rollback_of(id, pipeline.ledger.rollbacks())
     if rollback is None:
         return None
     detail = f"rollback {rollback} came before it was on all its tables"

@@ -37,7 +37,7 @@ def user_and_machine() -> str:
 
 def abandoned_reason(plan: Plan) -> str | None:
     """Return RUN_GONE if the plan was made by a process of this host that no longer runs."""
-    parts = plan.made_by.split(":")
+    parts = plan.responsible_run.split(":")
     if len(parts) != 5 or parts[0] != _PREFIX or parts[1] != socket.gethostname() or not parts[2].isdigit():
         return None
     pid = int(parts[2])

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if not isinstance(error, TidegateError):
             print(trace_without_values(error), file=sys.stderr, flush=True)
         temporary = folder / f"{ERROR_FILE}.tmp"
-        temporary.write_bytes(msgspec.json.encode(DriverFailure.of(error)))
+        temporary.write_bytes(msgspec.json.encode(DriverFailure.from_error(error)))
         temporary.replace(folder / ERROR_FILE)
         failure = error if isinstance(error, TidegateError) else name_of(error)
         print(f"The job failed: {failure}", flush=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from tidegate.connectors.source import SourceContext
 from tidegate.gates.base import BrokenRule, GateContext, Judgement, Policy, repeatable_problems
-from tidegate.gates.by_key import BROKEN, KeyGate, divided_by_keys
-from tidegate.gates.table_as_planned import TableAsPlanned, refuse_other_types
+from tidegate.gates.by_key import BROKEN, KeyGate, split_bad_keys
+from tidegate.gates.table_as_planned import TableAsPlanned, refuse_type_mismatch
 from tidegate.operators.inputs import key_problems, need_number, null_safe_equality
 from tidegate.operators.join.other_totals import GROUP, IS_TOTAL, TOTAL, TotalsBeside
 from tidegate.records.names import listed, quoted
@@ -85,7 +85,7 @@ class Agrees(KeyGate):
         self.marks = () if self.table is not None else (IS_TOTAL, TOTAL, GROUP)
 
     @property
-    def _of(self) -> str:
+    def _target_name(self) -> str:
         return self.to if isinstance(self.to, str) else str(getattr(self.to, "name", self.to))
 
     @property
@@ -95,7 +95,7 @@ class Agrees(KeyGate):
     def describe(self) -> Json:
         return super().describe() | {
             "function": self.function,
-            "to": {"table": self.to} if self.table is not None else {"stream": self._of},
+            "to": {"table": self.to} if self.table is not None else {"stream": self._target_name},
             "other": self.other,
             "key": self.key,
             "tolerance": self.tolerance,
@@ -134,7 +134,7 @@ class Agrees(KeyGate):
 
     @property
     def operator_in_front(self) -> Operator | None:
-        return TotalsBeside(self.other, self.key, self._of) if self.table is None else None
+        return TotalsBeside(self.other, self.key, self._target_name) if self.table is None else None
 
     @property
     def reads_tables(self) -> bool:
@@ -174,7 +174,7 @@ class Agrees(KeyGate):
         ours = rows.groupBy(*map(quoted, self.by)).agg(
             f.expr(self.function).alias(_OURS), f.count(f.lit(1)).alias(_ROWS)
         )
-        groups = materialize(self._compared(rows, ours, self._theirs(frame, rows, context)))
+        groups = materialize(self._compared(rows, ours, self._totals_of_target(frame, rows, context)))
         differs = f.col(_DIFFERENCE).isNotNull()
         here = f.col(_ROWS) > 0
         count, total, bad_groups, bad_rows, missing = groups.agg(
@@ -193,24 +193,26 @@ class Agrees(KeyGate):
         good_and_bad = None
         if any(rule.policy == "quarantine" for rule in broken) and self.by:
             bad = groups.where(differs & here).withColumn(BROKEN, f.array(f.lit(DISAGREES)))
-            good_and_bad = divided_by_keys(rows, self.by, bad, bad_groups, nulls=True)
+            good_and_bad = split_bad_keys(rows, self.by, bad, bad_groups, nulls=True)
         results: Json = {
             "success": not broken,
             "rows": total,
             "compared": count,
             "disagree": bad_groups,
-            "groups": [self._found(row) for row in shown],
+            "groups": [self._group_result(row) for row in shown],
         }
         return Judgement(total, broken, results, good_and_bad, (groups,), rows)
 
-    def _theirs(self, frame: DataFrame, rows: DataFrame, context: GateContext) -> DataFrame:
+    def _totals_of_target(self, frame: DataFrame, rows: DataFrame, context: GateContext) -> DataFrame:
         """Return the other side's totals by group, whose columns have the names of ours."""
         from pyspark.sql import functions as f
 
         if self.table is None:
             groups = [f.col(GROUP).getField(f"by{place}").alias(name) for place, name in enumerate(self.by)]
             theirs = frame.where(IS_TOTAL).select(*groups, f.col(TOTAL).alias(_THEIRS))
-            refuse_other_types(rows, theirs.schema, dict(zip(self.by, self.by, strict=True)), self._of, context.gate)
+            refuse_type_mismatch(
+                rows, theirs.schema, dict(zip(self.by, self.by, strict=True)), self._target_name, context.gate
+            )
             return theirs
         table = self.table.read(rows, self._pairs, context)
         need_number(table, self.other, context.gate)
@@ -259,7 +261,7 @@ class Agrees(KeyGate):
             return ()
         worst = shown[0]
         ours, theirs = f"{_text(worst[_OURS])} is {self.function}", f"{_text(worst[_THEIRS])} is {self.other}"
-        why = f"{ours}, and {theirs} of {self._of}: the difference is {_text(worst[_DIFFERENCE])}"
+        why = f"{ours}, and {theirs} of {self._target_name}: the difference is {_text(worst[_DIFFERENCE])}"
         if self.by:
             why = f"{bad:,} of {count:,} groups disagree; of the one that differs most, {why}"
         if not self.by or not bad_rows:  # no row is to blame
@@ -269,10 +271,10 @@ class Agrees(KeyGate):
         if not missing:
             return broken
         policy = "warn" if broken[0].policy == "quarantine" else broken[0].policy
-        why = f"{missing:,} groups of {self._of} have no rows here"
+        why = f"{missing:,} groups of {self._target_name} have no rows here"
         return (*broken, BrokenRule(MISSING, policy, why=why))
 
-    def _found(self, row: Any) -> Json:
+    def _group_result(self, row: Any) -> Json:
         """Return what was found about a group, for the verdict's results."""
         return {
             "group": [None if row[name] is None else str(row[name]) for name in self.by],

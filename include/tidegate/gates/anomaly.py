@@ -16,7 +16,7 @@ from tidegate.gates.builtin import Remembering
 from tidegate.gates.usual import BUCKETS, SPREADS, Band, Season, Usual, bucket_of
 from tidegate.operators.inputs import key_problems, need_number
 from tidegate.records.codec import fingerprint
-from tidegate.records.moments import at_micros
+from tidegate.records.moments import from_micros
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import time_micros
@@ -168,10 +168,10 @@ class Anomaly(Remembering):
         counts = {_key(row[: len(self.by)]): int(row[_ROWS]) for row in measured}
         micros = {_key(row[: len(self.by)]): row[_AT] for row in measured}
         of_no_rows = None
-        if self._known_groups(context).keys() - values.keys():
+        if self._remembered_groups(context).keys() - values.keys():
             nothing = frame.where("false").groupBy().agg(*self._aggregates(frame, context))
             of_no_rows = _number(nothing.collect()[0][_VALUE])
-        moments = {key: at_micros(int(at)) for key, at in micros.items() if at is not None}
+        moments = {key: from_micros(int(at)) for key, at in micros.items() if at is not None}
         return self.judge_values(values, counts, moments, of_no_rows, context)
 
     def _aggregates(self, frame: DataFrame, context: GateContext) -> list[Column]:
@@ -195,7 +195,7 @@ class Anomaly(Remembering):
         counts: the groups' numbers of rows. moments: their event times, if the season goes by these.
         """
         clock, width = parse_time(context.clock), SPREADS[self.sensitivity]
-        groups, found = self._known_groups(context), []
+        groups, found = self._remembered_groups(context), []
         for key in sorted(values.keys() | groups.keys()):
             memory = groups.get(key, {})
             usual = Usual(self.season, memory.get("usual"))
@@ -256,7 +256,7 @@ class Anomaly(Remembering):
         """A hash of the settings that a history depends on."""
         return fingerprint([self.function, self.by, self.season, self.timezone, self.event_time])
 
-    def _known_groups(self, context: GateContext) -> dict[str, Json]:
+    def _remembered_groups(self, context: GateContext) -> dict[str, Json]:
         """Return what is remembered of each group, unless it was about something else."""
         if context.memory.get("of") != self._meaning:
             return {}
@@ -287,10 +287,9 @@ class GroupFinding(msgspec.Struct):
         """Return the numbers, for display."""
         if self.band is None:
             return f"{self.value}, which is no number"
-        return (
-            f"{_shown(self.value)}; {_shown(self.band.low)} to {_shown(self.band.high)} was expected, about "
-            f"{_shown(self.band.expected)}, from {self.history:,} checkpoints"
-        )
+        value, low, high = map(_display_number, (self.value, self.band.low, self.band.high))
+        expected = _display_number(self.band.expected)
+        return f"{value}; {low} to {high} was expected, about {expected}, from {self.history:,} checkpoints"
 
     def result(self) -> Json:
         """Return it for the verdict's results."""
@@ -311,7 +310,7 @@ def _number(value: object) -> float | None:
     return None if value is None else float(value)  # type: ignore[arg-type]
 
 
-def _shown(number: float | None) -> str:
+def _display_number(number: float | None) -> str:
     return f"{number:,.4g}" if number is not None and abs(number) < 1e4 else f"{number:,.0f}"
 
 

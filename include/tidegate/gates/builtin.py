@@ -20,7 +20,7 @@ from tidegate.gates.base import (
     policies_among,
     policy_problems,
 )
-from tidegate.records.moments import at_micros, micros_of
+from tidegate.records.moments import from_micros, micros_of
 from tidegate.records.names import listed
 from tidegate.records.records import Json
 from tidegate.spark.event_time import duration_problem, micros_in, moment, time_micros, time_micros_sql
@@ -208,7 +208,7 @@ class Freshness(Remembering):
         before = context.memory.get("newest")
         plausible = [micros for micros in (newest, before) if micros is not None and micros <= self._latest(context)]
         newest = max(plausible, default=None)
-        newest_at = at_micros(newest) if newest is not None else None
+        newest_at = from_micros(newest) if newest is not None else None
         if newest_at is None:
             rules["freshness"] = "there is no row yet"
         elif micros_of(now) - micros_of(newest_at) > micros_in(self.within):

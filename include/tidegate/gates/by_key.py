@@ -24,7 +24,7 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BROADCAST_KEYS", "BROKEN", "TIMES", "KeyGate", "divided_by_keys", "has_no_null", "key_names"]
+__all__ = ["BROADCAST_KEYS", "BROKEN", "TIMES", "KeyGate", "has_no_null", "key_names", "split_bad_keys"]
 
 TIMES, BROKEN = "_tidegate_times", "_tidegate_broken"
 """Columns of a frame of keys: how many rows have the key, and the rules that these break."""
@@ -107,7 +107,7 @@ def key_names(columns: Sequence[str]) -> list[str]:
     return [f"{_KEY}{place}" for place in range(len(columns))]
 
 
-def divided_by_keys(
+def split_bad_keys(
     frame: DataFrame, by: Sequence[str], bad_keys: DataFrame, key_count: int, *, nulls: bool = False
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows with good keys, and those with bad ones and the rules that they break.

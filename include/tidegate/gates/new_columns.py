@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.connectors.schema.drift import columns_after, not_seen_before
+from tidegate.connectors.schema.drift import columns_after, select_new_columns
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy
 from tidegate.records.records import FoundColumn, Json
 
@@ -40,7 +40,7 @@ class NewColumns(Gate):
         """Judge rows by the keys that the source has found in its input."""
         if context.drift is None or context.schema is None:
             return Judgement(rows)
-        found = not_seen_before(context.schema, context.drift)
+        found = select_new_columns(context.schema, context.drift)
         columns = columns_after(context.schema, context.drift, context.checkpoint)
         new = [key for key in found if key.path in columns]
         others = [key for key in found if key.path not in columns]

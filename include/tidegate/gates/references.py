@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from tidegate.connectors.source import SourceContext
 from tidegate.gates.base import GateContext, Judgement, Policy
-from tidegate.gates.by_key import BROADCAST_KEYS, BROKEN, TIMES, KeyGate, divided_by_keys, has_no_null, key_names
+from tidegate.gates.by_key import BROADCAST_KEYS, BROKEN, TIMES, KeyGate, has_no_null, key_names, split_bad_keys
 from tidegate.gates.table_as_planned import TableAsPlanned
 from tidegate.operators.inputs import key_problems, null_safe_equality
 from tidegate.records.names import listed, quoted
@@ -129,7 +129,7 @@ class References(KeyGate):
         broken = self.rules_broken(found, context)
         good_and_bad = None
         if broken and broken[0].policy == "quarantine":
-            good_and_bad = divided_by_keys(frame, self.by, bad_keys, bad_count, nulls=True)
+            good_and_bad = split_bad_keys(frame, self.by, bad_keys, bad_count, nulls=True)
         results: Json = {
             "success": not broken,
             "rows": rows,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["TableAsPlanned", "refuse_other_types"]
+__all__ = ["TableAsPlanned", "refuse_type_mismatch"]
 
 EVERY_FILE = 1_000_000_000
 """More files than any table has, so that a version is read as a whole."""
@@ -60,7 +60,7 @@ class TableAsPlanned:
             raise self._no_table(context.gate, context.place)
         schema = log.layout(head).schema
         self._need_columns(schema, list(pairs.values()), context.gate)
-        refuse_other_types(frame, StructType.fromJson(schema), pairs, self.path, context.gate)
+        refuse_type_mismatch(frame, StructType.fromJson(schema), pairs, self.path, context.gate)
 
     def read(self, frame: DataFrame, pairs: Mapping[str, str], context: GateContext) -> DataFrame:
         """Return the table's rows in the planned version. Raise Invalid if columns cannot be compared, see above."""
@@ -71,7 +71,7 @@ class TableAsPlanned:
         except Invalid as error:
             raise self._of_gate(error, context.gate) from error
         rows = self.table.read(frame.sparkSession, splits, source_context)
-        refuse_other_types(frame, rows.schema, pairs, self.path, context.gate)
+        refuse_type_mismatch(frame, rows.schema, pairs, self.path, context.gate)
         return rows
 
     @staticmethod
@@ -110,7 +110,7 @@ class TableAsPlanned:
         )
 
 
-def refuse_other_types(frame: DataFrame, other: StructType, pairs: Mapping[str, str], of: str, gate: str) -> None:
+def refuse_type_mismatch(frame: DataFrame, other: StructType, pairs: Mapping[str, str], of: str, gate: str) -> None:
     """Raise Invalid unless columns of the rows have the types of those to compare them with.
 
     pairs: columns of the rows, each with the other one. of: where the others are, for the error.

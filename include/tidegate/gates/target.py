@@ -102,7 +102,7 @@ class TargetRules(Gate):
     def row_rules(self, frame: DataFrame, context: GateContext) -> RowRules:
         from pyspark.sql import functions as f
 
-        rules = _by_name(self._planned_rules(frame, context))
+        rules = _name_rules_uniquely(self._planned_rules(frame, context))
         names = [f.when(is_broken(rule), f.lit(name)) for name, rule in rules.items()]
         broken = f.array_compact(f.array(*names)) if names else f.array().cast("array<string>")
         return RowRules(broken, binding=True)
@@ -114,7 +114,7 @@ class TargetRules(Gate):
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         found = self._planned_rules(frame, context)
-        rules = _by_name(found)
+        rules = _name_rules_uniquely(found)
         leaves: dict[str, Leaf] = {_ALL: Count((), None)}
         leaves |= {name: Count((), is_broken(rule)) for name, rule in rules.items()}
         judgement = self._judge_in_files(frame, leaves, rules, context) or _judge_rows(frame, leaves, rules)
@@ -179,7 +179,7 @@ def _judge_rows(frame: DataFrame, leaves: Mapping[str, Leaf], rules: Mapping[str
     )
 
 
-def _by_name(found: DeclaredRules) -> dict[str, RowRule]:
+def _name_rules_uniquely(found: DeclaredRules) -> dict[str, RowRule]:
     """Return the rules by names that are unique among them."""
     named: dict[str, RowRule] = {}
     for rule in found.rules:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.gates.base import GateContext, Judgement, Policy
-from tidegate.gates.by_key import BROKEN, TIMES, KeyGate, divided_by_keys, has_no_null, key_names
+from tidegate.gates.by_key import BROKEN, TIMES, KeyGate, has_no_null, key_names, split_bad_keys
 from tidegate.operators.inputs import null_safe_equality
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
@@ -85,7 +85,7 @@ class Unseen(KeyGate):
         broken = self.rules_broken(found, context)
         good_and_bad = None
         if broken and broken[0].policy == "quarantine":
-            good_and_bad = divided_by_keys(frame, self.by, bad_keys, key_count)
+            good_and_bad = split_bad_keys(frame, self.by, bad_keys, key_count)
         results: Json = {
             "success": not broken,
             "rows": rows,

@@ -110,7 +110,7 @@ class Usual:
             return None
         expected = self.level + offset
         reach = spreads * deviation
-        return Band(_back(expected - reach), _back(expected), _back(expected + reach))
+        return Band(_from_log_scale(expected - reach), _from_log_scale(expected), _from_log_scale(expected + reach))
 
     def fits(self, value: float, bucket: int, spreads: float) -> bool:
         """Return whether a number is usual at an hour. Only call it if there is a band."""
@@ -216,7 +216,7 @@ def _compared(value: float) -> float:
     return math.copysign(math.log1p(abs(value)), value)
 
 
-def _back(number: float) -> float:
+def _from_log_scale(number: float) -> float:
     return math.copysign(math.expm1(min(abs(number), 700.0)), number)
 
 

@@ -48,7 +48,7 @@ class PromiseStatus:
         return self.age_s <= self.fresh_s
 
     @property
-    def late_by_s(self) -> float:
+    def lateness_s(self) -> float:
         """By how much the promise is broken, in seconds; 0: it is kept."""
         return max(self.age_s - self.fresh_s, 0.0)
 
@@ -203,7 +203,7 @@ def _input_of(ledger: Ledger, id: int | None, promise: Promise) -> tuple[datetim
     """Return up to when the input of these sources is in checkpoint `id` and those below it, and the checkpoint that
     read the last of it."""
     plan = ledger.plan(id) if id is not None else None
-    while plan is not None and (plan.is_by_hand or plan.rollback is not None):
+    while plan is not None and (plan.is_manual_edit or plan.rollback is not None):
         # It reads no input itself. A backfill has replayed all input up to the base of its swap.
         rollback = plan.rollback
         if rollback is None or rollback.line is not None:

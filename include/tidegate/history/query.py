@@ -30,7 +30,7 @@ from tidegate.history.table import COLUMNS, DETAILS, journal_of, live_row, rows_
 from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.history.without_values import details_without_rows
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.protocol.view import Entry, rollback_of
 from tidegate.records import typed
 from tidegate.records.records import Json, State
 
@@ -281,7 +281,7 @@ def view_of(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> CheckpointVi
 def _undone(ledger: Ledger, id: int) -> tuple[int | None, str | None]:
     """Return the rollback or swap that undid an entry, and for a swap, its backfill."""
     rollbacks = ledger.rollbacks()
-    undone_by = rolled_back_by(id, rollbacks)
+    undone_by = rollback_of(id, rollbacks)
     if undone_by is None:
         return None, None
     backfill = _backfill_of(ledger, undone_by)
@@ -289,7 +289,7 @@ def _undone(ledger: Ledger, id: int) -> tuple[int | None, str | None]:
         return undone_by, None
     # If the entry had been rolled back before the swap, the backfill did not replay it, and replaced nothing of it.
     without_swaps = [(rollback, target) for rollback, target in rollbacks if _backfill_of(ledger, rollback) is None]
-    rolled_back = rolled_back_by(id, without_swaps)
+    rolled_back = rollback_of(id, without_swaps)
     return (rolled_back, None) if rolled_back is not None else (undone_by, backfill)
 
 

@@ -268,7 +268,7 @@ class HistoryRows:
 
 
 def undone(rows: pa.Table) -> pa.Array:
-    """Return, for each row, the rollback or swap that undid it: `rolled_back_by` for all rows at once.
+    """Return, for each row, the rollback or swap that undid it: `rollback_of` for all rows at once.
 
     If an entry was rolled back before a swap, the rollback undid it: the swap has replaced nothing of it.
     """

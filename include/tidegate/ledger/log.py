@@ -245,7 +245,7 @@ class EntryLog(ManualRecords):
         """
         return _intervals_of(self.store.names("intervals"))
 
-    def intervals_at(self, interval: Interval) -> list[Interval]:
+    def overlapping_intervals(self, interval: Interval) -> list[Interval]:
         """Return all completed intervals that overlap this one, and a few around it.
 
         Completed intervals are disjoint. So only the last one that begins before this one can overlap its start. The

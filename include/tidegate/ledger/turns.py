@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tidegate.errors import Rejected, Unavailable
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.turns import GRACE_S, RANKS, Waiter, whose_turn
+from tidegate.protocol.turns import GRACE_S, RANKS, Waiter, decide_turn
 from tidegate.protocol.view import View
 from tidegate.records.records import Rank
 
@@ -51,7 +51,7 @@ class Turns:
         waiters = self._ledger.waiters()
         self._has_note = any(waiter.run == self._run for waiter in waiters)
         free_s = _free_s(self._ledger, view) if waiters else 0.0
-        turn = whose_turn(waiters, self._run, self._rank, free_s)
+        turn = decide_turn(waiters, self._run, self._rank, free_s)
         for run in turn.lapsed:
             with contextlib.suppress(Unavailable):
                 self._ledger.forget_waiting(run)

@@ -24,7 +24,7 @@ from datetime import date
 from tidegate import seams
 from tidegate.config.keys import KEYS
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.protocol.view import rolled_back_by
+from tidegate.protocol.view import rollback_of
 from tidegate.records.names import entry_name
 from tidegate.records.records import Json, Pin
 from tidegate.versions.python import parse_time
@@ -48,7 +48,7 @@ class Ages:
         return not self.young_s and not self.per_day
 
     @staticmethod
-    def of(settings: Json) -> Ages:
+    def from_settings(settings: Json) -> Ages:
         """Return the settings as a plan records them. A missing one has its default."""
         keys = (KEYS[name] for name in ("retain_for", "retain_per_day", "retain_days"))
         return Ages(*(key.parse(settings.get(key.name, key.default)) for key in keys))
@@ -97,11 +97,11 @@ class Ages:
             if later_id > id:
                 later[later_id] = later_day
         later_days = {later_day for later_day in later.values() if later_day > day}
-        if len(later_days) > self.days and checkpoints.are_apart(id, None, self.days * _DAY_S):
+        if len(later_days) > self.days and checkpoints.has_elapsed(id, None, self.days * _DAY_S):
             return False
         if list(later.values()).count(day) < self.per_day:
             return True
-        return checkpoints.are_apart(id, sorted(later)[self.per_day - 1], _DAY_S)
+        return checkpoints.has_elapsed(id, sorted(later)[self.per_day - 1], _DAY_S)
 
     def _pin(self, ledger: Ledger, id: int, day: date) -> bool:
         """Create the pin, then check for the tombstone, as with every reference to a checkpoint. Return whether it
@@ -150,7 +150,7 @@ class DatedCheckpoints:
                 days[id] = day
         return days
 
-    def are_apart(self, id: int, later: int | None, seconds: float) -> bool:
+    def has_elapsed(self, id: int, later: int | None, seconds: float) -> bool:
         """Return whether at least this time passed between two checkpoints, or since one, by the store's clock.
 
         False if one of them no longer exists.
@@ -166,10 +166,10 @@ def _day_of(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]], pinne
     pinned: the day in its pin, or empty. The other conditions were checked when the pin was created.
     """
     if pinned:
-        counts = ledger.has_plan(id) and rolled_back_by(id, rollbacks) is None
+        counts = ledger.has_plan(id) and rollback_of(id, rollbacks) is None
         return date.fromisoformat(pinned) if counts else None
     decision = ledger.decision(id)
-    if decision is None or decision.outcome != "completed" or rolled_back_by(id, rollbacks) is not None:
+    if decision is None or decision.outcome != "completed" or rollback_of(id, rollbacks) is not None:
         return None
     plan = ledger.plan(id)
     if plan is None or plan.rollback is not None or ledger.published(id) is None:

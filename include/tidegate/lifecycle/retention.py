@@ -32,7 +32,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.lifecycle.ages import Ages, DatedCheckpoints
 from tidegate.protocol.backfill import spared_for_lines
-from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.protocol.view import Entry, rollback_of
 from tidegate.records.records import Blob, Decision, Json, Pin, RetainedCount, Retired
 from tidegate.state.table import StateSink
 
@@ -51,7 +51,7 @@ LOGS_EVERY = 50
 
 def retire_old(pipeline: PipelineContext) -> list[int]:
     """Retire the entries below the floor. Return their ids."""
-    return _retire_old(pipeline, lambda: pipeline.settings.num_retained, Ages.of(pipeline.settings.record()))
+    return _retire_old(pipeline, lambda: pipeline.settings.num_retained, Ages.from_settings(pipeline.settings.record()))
 
 
 def retire_but_last(pipeline: PipelineContext) -> list[int]:
@@ -86,7 +86,7 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
         if not _retire(pipeline, id, num_retained, remaining):
             break
         retired.append(id)
-    if counted is not None and not _is_known(ledger, counted):
+    if counted is not None and not _is_recorded(ledger, counted):
         ledger.hint_retained_count(counted)
     if counted is not None and any(id % LOGS_EVERY == 0 for id in retired):
         _forget_logs(pipeline, counted.low)
@@ -194,7 +194,7 @@ def _count_retained(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple
     return _note(low, settled, completed, last, previous.reached)
 
 
-def _is_known(ledger: Ledger, counted: RetainedCount) -> bool:
+def _is_recorded(ledger: Ledger, counted: RetainedCount) -> bool:
     """Return whether the ledger has this count or a later one, so that a paused process does not reset the progress of
     retention. A count beyond the log belongs to another log, from before a copy was restored."""
     stored = ledger.retained_count()
@@ -234,7 +234,7 @@ def _counts(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> bo
     decision = ledger.decision(id)
     if decision is None or decision.reason == TOO_LATE or not ledger.has_plan(id):
         return None
-    return decision.outcome == "completed" and rolled_back_by(id, rollbacks) is None
+    return decision.outcome == "completed" and rollback_of(id, rollbacks) is None
 
 
 def discard_staged(pipeline: PipelineContext, entry: Entry) -> None:
@@ -356,7 +356,7 @@ def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
         without_ack = set(entry.plan.acks) - set(entry.acks)
     if without_ack - set(entry.overtakable):
         return  # an ack is lost, so a winner looks like a loser: leave the files rather than lose them
-    rolled_back = rolled_back_by(entry.id, pipeline.ledger.rollbacks()) is not None
+    rolled_back = rollback_of(entry.id, pipeline.ledger.rollbacks()) is not None
     named = entry.manifest.jobs.values() if entry.manifest is not None else ()
     winners = {acked.ack.attempt for acked in entry.acks.values() if acked.handle in named}
     # A completed entry's attempt that its manifest does not name may be named by a later one: its files are live then.

@@ -118,7 +118,7 @@ def roll_back(
 
 def _decided_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
     """Return the rollback that this run has already decided, if its answer was lost. Later entries are not undone."""
-    id = rules.own_entry(view, run)
+    id = rules.entry_of_run(view, run)
     if id is None:
         return None
     entry = view.get(id) or ledger.entry(id)

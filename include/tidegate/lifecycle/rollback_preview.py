@@ -15,7 +15,7 @@ from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.protocol import rules
-from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.protocol.view import Entry, View, rollback_of
 from tidegate.records import typed
 from tidegate.records.records import Blob, Json, Payload, PublishedTable, Restored
 from tidegate.state.table import STATE
@@ -123,7 +123,7 @@ def examine(
     target, base = _target(pipeline, to, view)
     _refuse_unknown_choices(pipeline, base, choices)
     if drop_in_flight:
-        _refuse_nothing_in_flight(pipeline, target)
+        _require_rows_in_flight(pipeline, target)
     try:
         preview = _examined(pipeline, view, target, base, choices, drop_in_flight)
     except Corrupt:
@@ -159,7 +159,7 @@ def _examined(
     rollbacks = pipeline.ledger.rollbacks()
     undone, undone_swaps = [], []
     for entry in _between(pipeline.ledger, target.id, view):
-        if not entry.completed or rolled_back_by(entry.id, rollbacks) is not None:
+        if not entry.completed or rollback_of(entry.id, rollbacks) is not None:
             continue
         if entry.rollback is None:
             undone.append(entry.id)
@@ -205,7 +205,7 @@ def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entr
                 completed.append(str(id))
         expected = f"a completed one that is retained: {', '.join(completed) or 'none exists'}"
         raise no_such_checkpoint(name, to, problem=problem, expected=expected)
-    will_not_be_published = to <= view.settled or view.rolled_back_by(to) is not None
+    will_not_be_published = to <= view.settled or view.rollback_of(to) is not None
     never_published = will_not_be_published and ledger.published(to) is None
     if not ledger.is_retained(to):
         raise claimed(pipeline, to)
@@ -277,7 +277,7 @@ def _rows_in_flight(ledger: Ledger, target: Entry) -> Iterator[RowsInFlight]:
                 yield RowsInFlight(job, stream, part.ack.entry, rows)
 
 
-def _refuse_nothing_in_flight(pipeline: PipelineContext, target: Entry) -> None:
+def _require_rows_in_flight(pipeline: PipelineContext, target: Entry) -> None:
     if target.manifest is not None and not target.manifest.in_flight:
         raise Invalid(
             f"as of checkpoint {target.id} of pipeline {pipeline.graph.name!r}, nothing was in flight: every job had "
@@ -442,7 +442,7 @@ def _diverted_since(pipeline: PipelineContext, view: View, target: Entry) -> Ite
     rollbacks = pipeline.ledger.rollbacks()
     for entry in _between(pipeline.ledger, target.id, view):
         divert = entry.plan.divert
-        if divert is None or not entry.completed or rolled_back_by(entry.id, rollbacks) is not None:
+        if divert is None or not entry.completed or rollback_of(entry.id, rollbacks) is not None:
             continue
         last = _last_on_table(target, divert.table)
         if last is None or last <= (divert.after or 0) or not pipeline.ledger.divert_applied(entry.id):

@@ -22,10 +22,10 @@ from tidegate.state.table import STATE, state_sink
 __all__ = [
     "DONE",
     "CheckpointSnapshot",
+    "checkpoint_snapshot",
     "refuse_damage",
     "refuse_retired",
     "reporting_retired",
-    "snapshot_at",
     "state_location",
 ]
 
@@ -67,7 +67,9 @@ def state_location(home: str, name: str, options: Mapping[str, str]) -> Location
     return Location(f"{home}/{state_sink(name).folder}", options)
 
 
-def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str, note: str = "") -> CheckpointSnapshot:
+def checkpoint_snapshot(
+    parent: Ledger, id: int, options: Mapping[str, str], *, by: str, note: str = ""
+) -> CheckpointSnapshot:
     """Return the content of checkpoint `id`, not yet verified."""
     identity = parent.identity()
     entry = parent.entry(id) if identity is not None else None

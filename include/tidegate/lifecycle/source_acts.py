@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.checkpoint import suspension
 from tidegate.checkpoint.compatibility import planned_ranges
-from tidegate.checkpoint.planning import empty_range_at
+from tidegate.checkpoint.planning import empty_range
 from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.errors import Invalid
 from tidegate.lifecycle import control
@@ -107,7 +107,7 @@ def _began(pipeline: PipelineContext, view: View, base: Entry | None, change: So
     beginning = pipeline.beginning(view, base, change.name)
     if beginning is None:
         return {}
-    return {change.name: empty_range_at(sourcing.source.kind, beginning)}
+    return {change.name: empty_range(sourcing.source.kind, beginning)}
 
 
 def _accepted(pipeline: PipelineContext, name: str, declared: dict[str, Range], *, unproven: bool) -> Json:

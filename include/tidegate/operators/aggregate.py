@@ -56,10 +56,10 @@ from tidegate.operators.functions import (
 )
 from tidegate.operators.inputs import (
     Types,
-    keep_sketched_types,
     key_problems,
     need_keys,
     recalled,
+    record_sketched_types,
     refuse_reserved_columns,
     types_of,
 )
@@ -235,7 +235,7 @@ class Aggregate(Operator):
         if retractions is not None:
             retractions = self._with_key(retractions)
             is_empty = is_empty and is_known_empty(retractions)
-        keep_sketched_types(functions, inputs[0], context)
+        record_sketched_types(functions, inputs[0], context)
         state = context.state(self._keys)
         remember_reducing(context)
         if state.is_empty or state.is_analysed:

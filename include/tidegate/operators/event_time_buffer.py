@@ -33,7 +33,7 @@ __all__ = [
     "WaitingStream",
     "computed_fields",
     "in_order_of",
-    "rows_passed_by_watermark",
+    "split_ready_rows",
 ]
 
 WAITING: Final = "waiting"
@@ -182,7 +182,7 @@ def _field(name: str, kind: str) -> StructField:
     return StructField(name, {"long": LongType, "string": StringType}[kind]())
 
 
-def rows_passed_by_watermark(
+def split_ready_rows(
     rows: DataFrame,
     by: Sequence[str],
     time: str,

@@ -29,7 +29,6 @@ __all__ = [
     "Types",
     "analysed",
     "columns_of",
-    "keep_sketched_types",
     "key_problems",
     "names_in",
     "need_columns",
@@ -38,6 +37,7 @@ __all__ = [
     "need_order",
     "null_safe_equality",
     "recalled",
+    "record_sketched_types",
     "refuse_reserved_columns",
     "sql_type",
     "types_of",
@@ -253,7 +253,7 @@ SKETCHED: Final = "sketched_types"
 """The key in an operator's memory for the types of the values in its sketches, by the result's name."""
 
 
-def keep_sketched_types(functions: Sequence[Function], rows: DataFrame, context: OperatorContext) -> None:
+def record_sketched_types(functions: Sequence[Function], rows: DataFrame, context: OperatorContext) -> None:
     """Remember the types of the values in sketches, which hold hashes, so that the state's columns do not show them.
 
     Raise Invalid if a type has changed: the values so far would count again.

@@ -546,7 +546,7 @@ class Stream:
             )
         if tumbling is not None:
             return self.apply(WindowTopN(n, tumbling, listed(by), listed(order_by), rank, event_time), uid=uid)
-        complete_by = self.pipeline._complete_per_checkpoint_by(self.name)
+        complete_by = self.pipeline._completing_columns_of(self.name)
         is_final = not complete_by.isdisjoint(listed(by))
         return self.apply(TopN(n, by, order_by, rank, at_once=is_final, expiry=Expiry(state_ttl, ttl_time)), uid=uid)
 
@@ -1149,7 +1149,7 @@ class Pipeline:
             job_settings = {}
         self.settings["jobs"] = {**jobs, name: {**job_settings, **declared}}
 
-    def _complete_per_checkpoint_by(self, stream: str) -> frozenset[str]:
+    def _completing_columns_of(self, stream: str) -> frozenset[str]:
         """Return `OutputSpec.complete_per_checkpoint_by` of the operator that emits a stream.
 
         Gates in between do not matter, unless they quarantine: rows that are released arrive in a later checkpoint.

@@ -63,7 +63,7 @@ def changed_lines(graph: Graph, folder: Path, version: str) -> list[ChangedLines
     found = []
     for stage in graph.stages:
         tables = [name for name in graph.sinks if any(s.name == stage.name for s in upstream_of(graph, name).stages)]
-        for hunk in _own(stage, hunks, top):
+        for hunk in _hunks_inside(stage, hunks, top):
             found.append(ChangedLines(part=stage.name, file=hunk.file, first=hunk.first, last=hunk.last, tables=tables))
     return found
 
@@ -108,7 +108,7 @@ def _hunks(diff: str) -> Iterator[_Hunk]:
             texts.append(line[1:])
 
 
-def _own(stage: Node, hunks: Sequence[_Hunk], top: Path) -> Iterator[_Hunk]:
+def _hunks_inside(stage: Node, hunks: Sequence[_Hunk], top: Path) -> Iterator[_Hunk]:
     """Yield the hunks that are a part's own."""
     function = _function_of(stage)
     place = _lines_of(function, top) if function is not None else None

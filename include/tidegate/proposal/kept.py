@@ -14,13 +14,13 @@ from tidegate.records.records import ProposalReported
 if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
 
-__all__ = ["LAST", "find_report", "keep_report", "since"]
+__all__ = ["LAST", "find_report", "since", "store_report"]
 
 LAST = "LAST"
 _COUNTS = ("rows_before", "rows_after", "added", "removed", "changed")
 
 
-def keep_report(ledger: Ledger, name: str, report: ProposalReport) -> None:
+def store_report(ledger: Ledger, name: str, report: ProposalReport) -> None:
     """Store the report of a kept proposal in the ledger."""
     ledger.hint_proposal_reported(name, ProposalReported(**stamp(seams.new_id()), report=typed.document_of(report)))
 

@@ -240,11 +240,11 @@ def _gates(gates: Sequence[GateChange]) -> Iterator[str]:
     yield "| --- | --- | --- |"
     for gate in changed:
         worse = " ⚠️" if gate.is_worse else ""
-        yield f"| `{gate.gate}`{worse} | {_found(gate.before)} | {_found(gate.after)} |"
+        yield f"| `{gate.gate}`{worse} | {_findings_cell(gate.before)} | {_findings_cell(gate.after)} |"
     yield ""
 
 
-def _found(findings: GateFindings | None) -> str:
+def _findings_cell(findings: GateFindings | None) -> str:
     if findings is None:
         return "none"
     texts = [f"{count} × {outcome}" for outcome, count in sorted(findings.outcomes.items())]

@@ -68,11 +68,11 @@ def broken_table_limits(tables: Mapping[str, TableDifference], limits: Sequence[
     """Return one line for each limit on rows and columns that these tables break."""
     broken = []
     for limit in limits:
-        broken += list(_broken_by_tables(tables, limit))
+        broken += list(_violations_in_tables(tables, limit))
     return broken
 
 
-def _broken_by_tables(tables: Mapping[str, TableDifference], limit: Limit) -> Iterator[str]:
+def _violations_in_tables(tables: Mapping[str, TableDifference], limit: Limit) -> Iterator[str]:
     if limit.what == "schema":
         for name, table in tables.items():
             if table.schema.changed:

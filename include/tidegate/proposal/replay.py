@@ -19,7 +19,7 @@ from tidegate.execution.loop import Observer, Schedule
 from tidegate.history.query import view_of
 from tidegate.protocol.rules import BAD_DECLARATION
 from tidegate.protocol.verdicts import unanswered
-from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.protocol.view import Entry, rollback_of
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator, Outcome
@@ -94,9 +94,9 @@ def _counting_start(ledger: Ledger, counting: Sequence[int], start: int, *, reac
     """Return where to begin instead, if a swap has replaced the results of `start`: at the first later checkpoint whose
     results are there, else at the beginning, unless that is far."""
     rollbacks = ledger.rollbacks()
-    if not start or rolled_back_by(start, rollbacks) is None:
+    if not start or rollback_of(start, rollbacks) is None:
         return start
-    later = [id for id in counting[:-1] if id > start and rolled_back_by(id, rollbacks) is None]
+    later = [id for id in counting[:-1] if id > start and rollback_of(id, rollbacks) is None]
     if later:
         return later[0]
     return 0 if reaches_beginning and len(counting) <= MANY else start
@@ -105,7 +105,7 @@ def _counting_start(ledger: Ledger, counting: Sequence[int], start: int, *, reac
 def _is_replaced(ledger: Ledger, id: int) -> bool:
     """Return whether it is the last checkpoint with input, and a swap has replaced its results. They are then compared
     as the swap has made them: those of the tables now."""
-    return rolled_back_by(id, ledger.rollbacks()) is not None and RecordedPlans(ledger, 0).counting()[-1].id == id
+    return rollback_of(id, ledger.rollbacks()) is not None and RecordedPlans(ledger, 0).counting()[-1].id == id
 
 
 def lost_manual_edits(ledger: Ledger, chosen: ReplayRange) -> list[str]:

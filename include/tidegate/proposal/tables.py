@@ -148,7 +148,7 @@ class _Compared:
             old, new = f"old.{sql_name(name)}", f"new.{sql_name(name)}"
             differs = f"{old} IS DISTINCT FROM {new}"
             chosen.append(f"sum(CASE WHEN {differs} THEN 1 ELSE 0 END) AS n{number}")
-            if self._is_shown_number(name):
+            if self._is_displayed_number(name):
                 change = f"CASE WHEN {differs} THEN CAST({new} AS double) - CAST({old} AS double) END"
                 chosen.append(f"avg({change}) AS mean{number}, max(abs({change})) AS most{number}")
         if not chosen:
@@ -157,7 +157,7 @@ class _Compared:
         numbers = [
             name
             for number, name in enumerate(self.values)
-            if int(row[f"n{number}"] or 0) and self._is_shown_number(name)
+            if int(row[f"n{number}"] or 0) and self._is_displayed_number(name)
         ]
         before = self._distributions("now", self.sides.now, numbers)
         after = self._distributions("after", self.sides.after_swap, numbers)
@@ -236,7 +236,7 @@ class _Compared:
                 example[side] = {name: example[side][name] for name in differing}
         return example
 
-    def _is_shown_number(self, name: str) -> bool:
+    def _is_displayed_number(self, name: str) -> bool:
         if name not in self.shown:
             return False
         types = [_types(snapshot).get(name, "") for snapshot in (*self.sides.now, *self.sides.after_swap)]

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.protocol.clock import clock_of_replay
-from tidegate.protocol.rules import Abort, CreateEntry, Wait, next_abort, own_entry, plan_base
-from tidegate.protocol.view import View, rolled_back_by
+from tidegate.protocol.rules import Abort, CreateEntry, Wait, entry_of_run, next_abort, plan_base
+from tidegate.protocol.view import View, rollback_of
 from tidegate.records.records import Pin, Plan
 
 __all__ = [
@@ -153,7 +153,7 @@ def on_replay(
     view: of the line's run; it includes the live entry that the line has reached. rollbacks: all completed ones above
     the line's origin, as (entry, its target). swaps: those of them that are swaps. Both may omit entries of the view.
     """
-    swap_id = own_entry(view, line.run)
+    swap_id = entry_of_run(view, line.run)
     if swap_id is not None and not _is_open(view, swap_id):
         return Swapped(swap_id)
     all_rollbacks, all_swaps = set(rollbacks), set(swaps)
@@ -163,15 +163,15 @@ def on_replay(
             all_swaps.add(id)
     # After a swap the same input counts as before, with other rows: for input it is not a rollback.
     input_rollbacks = sorted((id, target) for id, target in all_rollbacks if id not in all_swaps)
-    if line.origin and rolled_back_by(line.origin, sorted(all_rollbacks)) is not None:
+    if line.origin and rollback_of(line.origin, sorted(all_rollbacks)) is not None:
         return Refuse("the checkpoint that it was forked from does not count any more", (line.origin,))
-    undone = tuple(id for id in line.replayed if rolled_back_by(id, input_rollbacks) is not None)
+    undone = tuple(id for id in line.replayed if rollback_of(id, input_rollbacks) is not None)
     if undone:
         return Refuse("what it has replayed was rolled back since", undone)
     if line.rests_on and view.get(line.rests_on) is None:
         return Refuse("the log does not hold the checkpoint any more up to which it has replayed", (line.rests_on,))
     above = [entry for entry in view.entries if entry.id > line.reached and entry.completed]
-    counting = [entry for entry in above if rolled_back_by(entry.id, input_rollbacks) is None]
+    counting = [entry for entry in above if rollback_of(entry.id, input_rollbacks) is None]
     if not line.rests_on and not counting:
         return Refuse("there is no completed checkpoint whose input it could replay", ())
     ids = []
@@ -189,7 +189,7 @@ def on_cut(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: b
     checkpoint. recorded: it covers one live checkpoint, with that one's ranges; otherwise as many as the sources'
     bounds allow. drops: a person chose to lose the changes by hand.
     """
-    by_hand = tuple(plan.id for plan in plans if plan.is_by_hand)
+    by_hand = tuple(plan.id for plan in plans if plan.is_manual_edit)
     covered = list(plans)
     if by_hand and not drops:
         covered = [plan for plan in plans if plan.id < by_hand[0]]
@@ -206,7 +206,7 @@ def _up_to_first_ordinary(plans: Sequence[Plan]) -> list[Plan]:
     covered = []
     for plan in plans:
         covered.append(plan)
-        if not plan.is_by_hand:
+        if not plan.is_manual_edit:
             break
     return covered
 
@@ -282,7 +282,7 @@ def on_swap(
     give_up: open entries that there is a reason to abort, as for a trigger. The swap waits for all other open ones. The
     answer's `base` is the live checkpoint up to which the line has replayed: the last one, which the swap undoes.
     """
-    swap_id = own_entry(view, line.run)
+    swap_id = entry_of_run(view, line.run)
     if swap_id is not None and _is_open(view, swap_id):
         return Abort(swap_id, SWAP_INTERRUPTED, "it was not decided by the process that created it", counts=False)
     next_step = on_replay(view, line, rollbacks, swaps)
@@ -307,7 +307,7 @@ def on_swap(
 def on_discard(view: View, run: str) -> Abort | RemoveBackfill:
     """Decide the next step of discarding a line. The view is of the line's run, and was read after its tombstone was
     created: a swap that is created later sees the tombstone and ends without a decision."""
-    swap_id = own_entry(view, run)
+    swap_id = entry_of_run(view, run)
     if swap_id is not None and _is_open(view, swap_id):
         return Abort(swap_id, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
     return RemoveBackfill(named_by=swap_id)

@@ -227,7 +227,7 @@ def on_trigger(
     give_up: open entries to abort, each with the reason (it expired, its process died, a person chose it). Such hints
     may be wrong: an abort loses against a completion, and costs only time if it wins.
     """
-    own_id = own_entry(view, run)
+    own_id = entry_of_run(view, run)
     if own_id is not None:
         return Adopt(own_id)
     doomed = next_abort(view, give_up)
@@ -246,7 +246,7 @@ def on_trigger(
     return CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=generation)
 
 
-def own_entry(view: View, run: str) -> int | None:
+def entry_of_run(view: View, run: str) -> int | None:
     """T2: return the run's entry that is undecided or completed. After an abort the run may get another one."""
     for entry in reversed(view.entries):
         if entry.plan.run == run and not entry.aborted:
@@ -558,7 +558,7 @@ def on_publish(
         part = manifest.tables.get(table)
         if part is None or not has_unpublished(part) or (last is not None and manifest.id <= last):
             continue
-        if view.rolled_back_by(manifest.id) is not None:
+        if view.rollback_of(manifest.id) is not None:
             continue
         if part.restore is None and part.after != last and not any_position:
             return Damaged(f"checkpoint {manifest.id} follows {part.after}, the table holds {last}")
@@ -600,7 +600,7 @@ def _on_diverts(
             return SettleDivert(manifest.id, applied=last == manifest.id)
         if last == after and begun not in (None, manifest.id):
             return SettleDivert(manifest.id, applied=False)
-        if last == after and view.rolled_back_by(manifest.id) is None:
+        if last == after and view.rollback_of(manifest.id) is None:
             may_apply = manifest.id
     if may_apply is not None:
         return Publish(may_apply, last, diverted=True)
@@ -626,7 +626,7 @@ def pending_checkpoints(view: View, table: str) -> list[int]:
             part = entry.manifest.tables.get(table)
         if entry.id <= floor or part is None or not has_unpublished(part):
             continue
-        if view.rolled_back_by(entry.id) is None:
+        if view.rollback_of(entry.id) is None:
             ids.append(entry.id)
     return ids
 

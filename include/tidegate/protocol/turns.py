@@ -16,7 +16,7 @@ from typing import Final, get_args
 
 from tidegate.records.records import Rank
 
-__all__ = ["GRACE_S", "RANKS", "Turn", "Waiter", "whose_turn"]
+__all__ = ["GRACE_S", "RANKS", "Turn", "Waiter", "decide_turn"]
 
 RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
 """The most urgent one first."""
@@ -45,7 +45,7 @@ class Turn:
     """The runs that have lost their turn."""
 
 
-def whose_turn(waiters: Iterable[Waiter], run: str, rank: Rank, free_s: float) -> Turn:
+def decide_turn(waiters: Iterable[Waiter], run: str, rank: Rank, free_s: float) -> Turn:
     """Decide whether a run may plan, or another one goes first.
 
     free_s: the seconds since the last entry was decided, by the store's clock. Since then any run could have planned.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tidegate.records.interval import Interval
 from tidegate.records.records import Ack, Answer, Control, Decision, Handle, Manifest, Plan, Rollback
 
-__all__ = ["Acked", "Entry", "View", "rolled_back_by"]
+__all__ = ["Acked", "Entry", "View", "rollback_of"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Entry:
         return decided or self.plan.control is not None
 
 
-def rolled_back_by(id: int, rollbacks: Sequence[tuple[int, int]]) -> int | None:
+def rollback_of(id: int, rollbacks: Sequence[tuple[int, int]]) -> int | None:
     """Return the rollback that undid entry `id`. None if the entry counts.
 
     rollbacks: all completed ones, as (entry, its target), ascending.
@@ -143,13 +143,13 @@ class View:
             return self.entries[index]
         return None
 
-    def rolled_back_by(self, id: int) -> int | None:
+    def rollback_of(self, id: int) -> int | None:
         """Return the rollback that undid entry `id`. None if the entry counts, as far as this view shows."""
         rollbacks = []
         for e in self.entries:
             if e.rollback is not None and e.completed:
                 rollbacks.append((e.id, e.rollback.target))
-        return rolled_back_by(id, rollbacks)
+        return rollback_of(id, rollbacks)
 
     @property
     def last_id(self) -> int:

@@ -299,7 +299,7 @@ def _enough(
         with contextlib.suppress(OutOfTries):
             if tries.are_enough(frozenset(causes)):
                 return causes
-    reasons = list(list_manual_edits([plan for plan in asked.plans if plan.is_by_hand]))
+    reasons = list(list_manual_edits([plan for plan in asked.plans if plan.is_manual_edit]))
     reasons += [error.what for error in failed[-1:]]
     if asked.origin:
         reasons += [
@@ -307,7 +307,7 @@ def _enough(
             f"{asked.origin}: {asked.why_older}"
             for correction in replays.corrections()
         ]
-    if _is_other_code(asked):
+    if _code_has_changed(asked):
         reasons.append(f"checkpoint {asked.since} was made by other code")
     raise Rejected(
         "\n    ".join(
@@ -395,8 +395,8 @@ def _answer(
         corrections=corrections,
         checkpoints=checkpoints,
         path=list(_path(asked.graph, asked.sink)),
-        manual_edits=list(list_manual_edits([plan for plan in asked.plans if plan.is_by_hand])),
-        other_code=_is_other_code(asked),
+        manual_edits=list(list_manual_edits([plan for plan in asked.plans if plan.is_manual_edit])),
+        other_code=_code_has_changed(asked),
         candidates=candidates,
         replays=replays,
     )
@@ -417,7 +417,7 @@ def _requests(asked: Asked, correction: TakenRequests) -> list[str]:
     return texts
 
 
-def _is_other_code(asked: Asked) -> bool:
+def _code_has_changed(asked: Asked) -> bool:
     plan = next(plan for plan in asked.plans if plan.id == asked.since)
     return plan.code_fingerprint != asked.live.graph.code_fingerprint()
 

@@ -129,7 +129,7 @@ class Selection:
         for record in records:
             self._numbers.setdefault(record[:2], set()).add(record.number)
 
-    def of(self, source: str) -> tuple[pa.Table, StructType] | None:
+    def records_of(self, source: str) -> tuple[pa.Table, StructType] | None:
         """Return the selected records of a source in the present checkpoint."""
         numbers = self._numbers.get((self.checkpoint, source), set())
         return self.input.rows(self.checkpoint, source, numbers)
@@ -158,14 +158,14 @@ class ReplayedSource(Source):
         return Planned(end=start, splits={}, is_empty=True)  # replays repeat recorded plans
 
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
-        selected = self.selection.of(self.name)
+        selected = self.selection.records_of(self.name)
         return Amount(rows=selected[0].num_rows if selected is not None else 0)
 
     def max_event_time(self, column: str, splits: Json, context: SourceContext) -> int | None:
         return self.selection.highest(self.name)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
-        selected = self.selection.of(self.name)
+        selected = self.selection.records_of(self.name)
         if selected is not None:
             session: Any = spark
             frame: DataFrame = session.createDataFrame(*selected)

@@ -31,7 +31,7 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import folder_ledger
 from tidegate.lifecycle.fork import fork, inspect_snapshot
-from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot
 from tidegate.offline import open_as_of, published_as_of, states_of
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.rules import CreateEntry, WantedInterval
@@ -142,7 +142,7 @@ class Replays:
         replaying = _Replaying(graph, ledger, _ReplaySettings(self.live.settings), self.live.place)
         replaying.begin(self.live, self.origin, selection, [c for c in causes if isinstance(c, TakenRequests)])
         if OlderState(self.origin) in causes:
-            snapshot = snapshot_at(self.live.ledger, self.origin, self.live.place.options, by=ANSWERS_AS)
+            snapshot = checkpoint_snapshot(self.live.ledger, self.origin, self.live.place.options, by=ANSWERS_AS)
             fork(inspect_snapshot(snapshot, replaying), replaying, pins=False)
         return replaying
 
@@ -232,7 +232,7 @@ class _Replaying(Coordinator):
     ) -> Plan:
         recorded = self._recorded
         assert recorded is not None
-        repeated = None if recorded.is_by_hand else self._drop_corrections(recorded)
+        repeated = None if recorded.is_manual_edit else self._drop_corrections(recorded)
         options = repeating(options, repeated, self.ledger, self._live.ledger, self._origin)
         plan = super()._plan(answer, view, run, kind, wanted, options, report)
         return msgspec.structs.replace(plan, clock=recorded.time)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
     from tidegate.delta import Snapshot
 
-__all__ = ["checkpoint_shown", "table_as_of"]
+__all__ = ["resolve_checkpoint", "table_as_of"]
 
 
-def checkpoint_shown(live: Coordinator, sink: str, id: int | None, help: str) -> int:
+def resolve_checkpoint(live: Coordinator, sink: str, id: int | None, help: str) -> int:
     """Return the checkpoint as of which to look. None: the last published. Raise if the sink has no table with
     versions."""
     graph = live.graph

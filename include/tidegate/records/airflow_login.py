@@ -75,7 +75,7 @@ class AirflowConnection:
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, id: str, connection: Any) -> AirflowConnection:
+    def from_airflow(cls, id: str, connection: Any) -> AirflowConnection:
         """Return a connection from Airflow's own object."""
         try:
             extra = json.loads(connection.extra or "{}")
@@ -337,7 +337,7 @@ def look_up(name: str) -> AirflowConnection:
         connection = _ask(id)
         if connection is None:
             raise no_connection(id)
-        return AirflowConnection.of(id, connection)
+        return AirflowConnection.from_airflow(id, connection)
     text = os.environ.get(login_variable(id))
     if text is None:
         raise Invalid(
@@ -405,9 +405,9 @@ class StorageLogin(Mapping[str, str]):
 
     @cached_property
     def _all(self) -> dict[str, str]:
-        return self.options_by(look_up(self.name))
+        return self.options_with_login(look_up(self.name))
 
-    def options_by(self, connection: AirflowConnection) -> dict[str, str]:
+    def options_with_login(self, connection: AirflowConnection) -> dict[str, str]:
         """Return all options, with the login of this connection."""
         return {**connection.storage_options(), **self.given}
 

@@ -21,7 +21,7 @@ class Interval:
     end: datetime
 
     @staticmethod
-    def of(start: object, end: object) -> Interval:
+    def between(start: object, end: object) -> Interval:
         """Return the interval between two moments with a time zone. Raise Invalid for anything else."""
         if not isinstance(start, datetime) or not isinstance(end, datetime):
             raise _bad(f"{start!r} to {end!r}", "two moments (datetime)")
@@ -35,7 +35,7 @@ class Interval:
     @staticmethod
     def of_record(texts: tuple[str, str]) -> Interval:
         """Return the interval that a plan holds."""
-        return Interval.of(*map(parse_time, texts))
+        return Interval.between(*map(parse_time, texts))
 
     @staticmethod
     def is_record(texts: tuple[str, str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.versions.python import UTC, parse_time
 
-__all__ = ["AFTER_ALL_TIMES", "END_OF_TIME", "EPOCH", "at_micros", "micros_of", "moment_of"]
+__all__ = ["AFTER_ALL_TIMES", "END_OF_TIME", "EPOCH", "from_micros", "micros_of", "moment_of"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ def micros_of(time: datetime) -> int:
     return (time - EPOCH) // _MICRO
 
 
-def at_micros(micros: int) -> datetime:
+def from_micros(micros: int) -> datetime:
     """Return microseconds as a time in UTC, clamped to the years 1 to 9999."""
     return EPOCH + timedelta(microseconds=min(max(micros, _MIN_MICROS), _MAX_MICROS))
 

@@ -714,7 +714,7 @@ class Plan(Record, frozen=True, kw_only=True):
     reach: tuple[str, str] | None = None
     """The span of the intervals of this checkpoint and all below it."""
     by_hand: ChangeByHand | None = None
-    """The change, for a checkpoint that a person makes by hand. It reads no input. See `is_by_hand`."""
+    """The change, for a checkpoint that a person makes by hand. It reads no input. See `is_manual_edit`."""
     divert: Divert | None = None
     """The rows that it diverts, for a change by hand of that kind."""
     replays: list[Id] = []
@@ -759,7 +759,7 @@ class Plan(Record, frozen=True, kw_only=True):
         return self.clock or self.created
 
     @property
-    def is_by_hand(self) -> bool:
+    def is_manual_edit(self) -> bool:
         """True if a person changed an operator's state with it."""
         if self.by_hand is not None:
             return True
@@ -769,7 +769,7 @@ class Plan(Record, frozen=True, kw_only=True):
         return bool(self.sources) and all(part.does_not_move for part in self.sources.values())
 
     @property
-    def made_by(self) -> str:
+    def responsible_run(self) -> str:
         """The run that has to decide the entry; for a swap, the process or run that swaps. If it has ended, the entry
         is abandoned."""
         swapped = self.rollback.line if self.rollback is not None else None

@@ -32,7 +32,7 @@ from tidegate.spark.server import client
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.storage.arrow_memory import load_arrow
 from tidegate.spark.storage.object_storage import address_in, hadoop_options
-from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
+from tidegate.spark.storage.same_disk import is_tidegate_server, on_one_machine
 from tidegate.spark.workers.shipping import ship_code
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
             raise Unavailable(
                 f"The Spark server cannot be reached: {error.what}", help=help, reason="SPARK_UNREACHABLE"
             ) from error
-        if not (on_one_machine(opened) and started_by_tidegate(opened)):
+        if not (on_one_machine(opened) and is_tidegate_server(opened)):
             with translated(), tempfile.TemporaryDirectory(prefix="tidegate-code-") as folder:
                 ship_code(opened, settings.python_path, Path(folder))
         yield opened
@@ -208,11 +208,11 @@ def reused_session(settings: Settings, *, aside: bool = False) -> ReusedSession:
     of_jobs = {}
     for job in {entry.partition(".")[0] for entry in settings.jobs}:
         if settings.job(job).spark:
-            of_jobs[job] = _aside(spark_settings(settings, job), aside=aside)
-    return ReusedSession(_aside(spark_settings(settings), aside=aside), of_jobs)
+            of_jobs[job] = _separate_server_settings(spark_settings(settings, job), aside=aside)
+    return ReusedSession(_separate_server_settings(spark_settings(settings), aside=aside), of_jobs)
 
 
-def _aside(settings: SparkSettings, *, aside: bool) -> SparkSettings:
+def _separate_server_settings(settings: SparkSettings, *, aside: bool) -> SparkSettings:
     if not aside:
         return settings
     idle = min(settings.idle_timeout, _IDLE_ASIDE_S)

@@ -67,7 +67,7 @@ class DriverFailure(msgspec.Struct, forbid_unknown_fields=True):
     quoted: str = ""
 
     @classmethod
-    def of(cls, error: Exception) -> DriverFailure:
+    def from_error(cls, error: Exception) -> DriverFailure:
         """Return the record of an error, from which the task can raise it again."""
         if isinstance(error, TidegateError):
             return cls(error.kind, error.what, error.expected, error.help, error.reason, error.quoted)

@@ -4,7 +4,7 @@
         meter.enter(0)          # from now on, work counts for step 0
         ...
         meter.enter(None)       # and now for no step
-        meter.take_work()       # {0: SparkWork(queries=3, ...), None: SparkWork(queries=0, ...)}
+        meter.collect_work()       # {0: SparkWork(queries=3, ...), None: SparkWork(queries=0, ...)}
 
 The figures depend on how Spark is reached:
 
@@ -47,7 +47,7 @@ class SparkMeter(Protocol):
     def enter(self, step: int | None) -> None:
         """Count this thread's further requests for this step, or for none."""
 
-    def take_work(self) -> Steps:
+    def collect_work(self) -> Steps:
         """Return Spark's work so far, once. A missing step had none; {}: nothing is known."""
 
 
@@ -56,7 +56,7 @@ class Unmetered:
 
     def enter(self, step: int | None) -> None: ...
 
-    def take_work(self) -> Steps:
+    def collect_work(self) -> Steps:
         return {}
 
 
@@ -128,7 +128,7 @@ class _ClientMeter:
         """The work of the step that is open in this thread."""
         return self._steps[getattr(self._thread, "step", None)]
 
-    def take_work(self) -> Steps:
+    def collect_work(self) -> Steps:
         server_work = _server_work(self._client)
         with self._lock:
             return {step: _work(counted, server_work) for step, counted in self._steps.items()}
@@ -283,7 +283,7 @@ class _JvmMeter:
             self._context.removeJobTag(tag)
         self._thread.tag = ""
 
-    def take_work(self) -> Steps:
+    def collect_work(self) -> Steps:
         with contextlib.suppress(Exception):
             by_tag = _lines(self._listener.take(self._job))
             steps: dict[int | None, SparkWork] = {}

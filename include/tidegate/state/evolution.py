@@ -42,7 +42,7 @@ def refusals(before: Json, now: Json, keys: list[str]) -> list[str]:
                 problems.append(f"key {text}: keys keep their type")
             elif not _is_wider(old_type, new_type):
                 problems.append(f"{text}: {_allowed_changes(old_type)}")
-            elif has_row_ids and not _keeps_row_ids(old_type, new_type):
+            elif has_row_ids and not _preserves_row_ids(old_type, new_type):
                 problems.append(f"{text}: rows with this type have other ids than the stored ones")
         elif difference.kind == "case":
             problems.append(text)
@@ -62,7 +62,7 @@ def _is_wider(before: Any, now: Any) -> bool:
     return isinstance(before, str) and isinstance(now, str) and is_wider(render(before), render(now))
 
 
-def _keeps_row_ids(before: Any, now: Any) -> bool:
+def _preserves_row_ids(before: Any, now: Any) -> bool:
     """Return whether the id of a row stays the same when a column becomes wider: see spark/row_id.py."""
     if before in _WHOLE and now in _WHOLE:
         return True

@@ -334,7 +334,7 @@ class _KernelRun:
         return empty_like(grouped) if self.is_empty else grouped
 
     @contextlib.contextmanager
-    def split_by_group(self, rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
+    def split_key_groups(self, rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
         """Split rows by ranges of key groups. If they are few, one worker takes them all, without a shuffle."""
         states = [lookup.state for lookup in self.states]
         is_small_input = all(state.few_rows_arrive for state in states)
@@ -342,7 +342,7 @@ class _KernelRun:
         if is_small_input and stored <= MAX_STORED_FOR_ONE_WORKER and not self.kernel.is_users_own:
             yield rows.coalesce(1), 1
             return
-        with self.first.split_by_group(rows) as split:
+        with self.first.split_key_groups(rows) as split:
             yield split
 
     # -- workers read and write files ----------------------------------------------------------------
@@ -355,7 +355,7 @@ class _KernelRun:
         folders = [lookup.state.new_folder("fold") for lookup in self.states]
         folder, location = folders[0], first.to.location
         due = [lookup.state.due_batches() for lookup in stored_states]
-        with self.split_by_group(self.grouped) as (rows, count):
+        with self.split_key_groups(self.grouped) as (rows, count):
             lookups = []
             for number, lookup in enumerate(stored_states):
                 merging = lookup.state.merge_plan(self.schemas[number], folders[number], count, due[number])
@@ -437,7 +437,7 @@ class _KernelRun:
         leaving, outgoing = _union_columns([*changes, *(output.columns for output in outputs), counts])
         tagged_inputs = self._union_of_inputs(inputs, arriving, incoming)
         arrow = [to_arrow_schema(StructType(fields), timezone="UTC") for _, fields in inputs]
-        with self.split_by_group(tagged_inputs) as (rows, count):
+        with self.split_key_groups(tagged_inputs) as (rows, count):
             plan = KernelPlan(
                 lookups=[],
                 stored=[schema.empty_table().schema for schema in arrow[1:]],

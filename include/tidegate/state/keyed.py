@@ -30,9 +30,9 @@ from tidegate.delta import (
     Written,
     WrittenFile,
     from_spark,
-    refuse_other_files,
     schema_problems,
     sync_and_list,
+    verify_written_files,
 )
 from tidegate.delta.log.schema import collations
 from tidegate.errors import Invalid
@@ -251,7 +251,7 @@ class KeyedState:
         frame = self._with_state_columns(changes, changes.columns, quoted(DELETED) if deletes else "false")
         schema = self.check_schema(schema_of(frame.schema.fields))
         fixed: dict[str, int | None] = {CHECKPOINT: self.to.checkpoint}
-        if not self.expires_by_row_time:
+        if not self.row_lifetime:
             fixed[TOUCHED] = self._touched
         files = self._write(frame, schema, "put", fixed)
         return self._add(files, schema, with_deleted=deletes)
@@ -269,8 +269,8 @@ class KeyedState:
             DELETED: f"CAST({deleted} AS BOOLEAN)",
         }
         if self.expires:
-            if self.expires_by_row_time:
-                expiry_time = self.expires_by_row_time.until
+            if self.row_lifetime:
+                expiry_time = self.row_lifetime.until
             else:
                 expiry_time = "NULL" if self._touched is None else str(self._touched)
             expressions[TOUCHED] = f"CAST({expiry_time} AS BIGINT)"
@@ -311,7 +311,7 @@ class KeyedState:
         return self.ttl.touched if self.ttl else None
 
     @property
-    def expires_by_row_time(self) -> RowTtl | None:
+    def row_lifetime(self) -> RowTtl | None:
         """Its lifetime of rows, if each row has a separate time."""
         return self.ttl if isinstance(self.ttl, RowTtl) else None
 
@@ -410,7 +410,7 @@ class KeyedState:
         """
         folder, location = self.new_folder(name), self.to.location
         by_workers = workers.usable(self.spark, location) and workers.writes(schema)
-        with self.split_by_group(frame.drop(*fixed) if by_workers else frame) as (rows, _):
+        with self.split_key_groups(frame.drop(*fixed) if by_workers else frame) as (rows, _):
             ordered = rows.sortWithinPartitions(*map(quoted, self.keys))
             if by_workers:
                 layout = workers.layout_of(schema, self.keys, location)
@@ -445,7 +445,7 @@ class KeyedState:
             groups=self.groups,
             count=count,
             checkpoint=self.to.checkpoint,
-            expiry_time=self.expires_by_row_time or self._touched,
+            expiry_time=self.row_lifetime or self._touched,
             limit=self._limit,
             folder=location.full(folder),
             runs=workers.runs_of(self._unexpired_files if self.base else [], location),
@@ -477,7 +477,7 @@ class KeyedState:
         """Return rows that workers have written next to the state, or None. The files are removed with the attempt."""
         self._output_folders.append(folder)
         location = self.to.location
-        refuse_other_files(location, folder, written)
+        verify_written_files(location, folder, written)
         if not written:
             return None
         paths = [f"{folder}/{name}" for name in sorted(written)]
@@ -495,7 +495,7 @@ class KeyedState:
         return min(self.groups, max(1, int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))))
 
     @contextlib.contextmanager
-    def split_by_group(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
+    def split_key_groups(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
         """Split rows by ranges of key groups into partitions, fewer of them for few rows. Yield them and their
         number."""
         if self._partitions <= MIN_WRITTEN_PARTITIONS:

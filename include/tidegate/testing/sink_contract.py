@@ -104,7 +104,7 @@ class SinkContract:
     # -- helpers -----------------------------------------------------------------------------------------
 
     @pytest.fixture(autouse=True)
-    def _own_folder(self, tmp_path: Path, spark: SparkSession) -> None:
+    def _set_up_folder(self, tmp_path: Path, spark: SparkSession) -> None:
         self.set_up(tmp_path, spark)
 
     def set_up(self, folder: Path, spark: SparkSession) -> None:

@@ -112,7 +112,7 @@ class SourceContract:
     # -- helpers -----------------------------------------------------------------------------------------
 
     @pytest.fixture(autouse=True)
-    def _own_folder(self, tmp_path: Path, spark: SparkSession) -> None:
+    def _set_up_folder(self, tmp_path: Path, spark: SparkSession) -> None:
         self.set_up(tmp_path, spark)
 
     def set_up(self, folder: Path, spark: SparkSession) -> None:

@@ -101,7 +101,7 @@ class PipelineCache(Generic[T]):
         until: when to stop, by `seams.monotonic`. While another request reads, this one only uses the cache.
         """
         due = [pipeline for pipeline in pipelines if not self._is_current(pipeline)]
-        due.sort(key=self._read_at)
+        due.sort(key=self._last_read)
         is_reader = self.reading.acquire(blocking=False)
         try:
             while is_reader and due and seams.monotonic() < until:
@@ -114,7 +114,7 @@ class PipelineCache(Generic[T]):
                 self.reading.release()
         return not due
 
-    def _read_at(self, pipeline: PipelineRef) -> float:
+    def _last_read(self, pipeline: PipelineRef) -> float:
         row = self.cached.get(pipeline.dag_id)
         return row.read_at if row is not None else float("-inf")
 

@@ -10,7 +10,7 @@ from tidegate.errors import Corrupt, TidegateError
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.log import is_too_late
 from tidegate.lifecycle.savepoint import savepoints
-from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.protocol.view import Entry, rollback_of
 from tidegate.records.names import entry_id, entry_name
 from tidegate.records.records import Blob, Payload, Pin
 from tidegate.verify.finding import Finding, Subject
@@ -200,7 +200,7 @@ def _log(ledger: Ledger, entries: list[Entry], ghosts: set[int]) -> Iterator[str
         # entries that do not count any more, or below what it had reached.
         passed = floor is not None and after <= max(floor.low, floor.reached)
         passed = passed or before in ghosts
-        passed = passed or all(rolled_back_by(id, rollbacks) is not None for id in (before + 1, after - 1))
+        passed = passed or all(rollback_of(id, rollbacks) is not None for id in (before + 1, after - 1))
         if after != before + 1 and not passed and before not in pinned and not ledger.retired(before):
             yield f"checkpoint {before + 1} is missing between {before} and {after}"
     for entry in entries:

@@ -16,7 +16,7 @@ from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.lifecycle.rollback_preview import examine
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.protocol import rules
-from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.protocol.view import Entry, View, rollback_of
 from tidegate.verify.checkpoint import verify_checkpoint
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
         part = None
         if entry.manifest is not None:
             part = entry.manifest.tables.get(table)
-        if part is None or not rules.has_unpublished(part) or view.rolled_back_by(entry.id) is not None:
+        if part is None or not rules.has_unpublished(part) or view.rollback_of(entry.id) is not None:
             continue
         if entry.id > (last or 0):
             yield entry
@@ -137,5 +137,5 @@ def _recoverable(pipeline: PipelineContext, view: View, below: int) -> Iterator[
 def _between(pipeline: PipelineContext, view: View, low: int, high: int) -> tuple[int, ...]:
     rollbacks = pipeline.ledger.rollbacks()
     entries = ((id, view.get(id) or pipeline.ledger.entry(id)) for id in range(low + 1, high + 1))
-    counted = ((id, entry) for id, entry in entries if entry is not None and rolled_back_by(id, rollbacks) is None)
+    counted = ((id, entry) for id, entry in entries if entry is not None and rollback_of(id, rollbacks) is None)
     return tuple(id for id, entry in counted if entry.completed and entry.rollback is None)

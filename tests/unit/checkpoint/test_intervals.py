@@ -43,7 +43,7 @@ class Intervals(ToyWorld):
         return self
 
     def rows(self, number: int, offsets: Sequence[int]) -> None:
-        self.feed.intervals[Interval.of(*hour(number))] = list(offsets)
+        self.feed.intervals[Interval.between(*hour(number))] = list(offsets)
 
     def ask(self, run: str, number: int, **options: object) -> int:
         """Trigger; answers with the checkpoint's id."""
@@ -71,7 +71,7 @@ class Intervals(ToyWorld):
         return sorted(offset for name in toy.live() for offset, _ in toy.files[name])
 
     def expected(self, *numbers: int) -> list[int]:
-        return sorted(offset for n in numbers for offset in self.feed.intervals[Interval.of(*hour(n))])
+        return sorted(offset for n in numbers for offset in self.feed.intervals[Interval.between(*hour(n))])
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def test_a_crash_between_publish_and_index_is_made_good(world):
     assert world.ledger.intervals() == []
     assert world.ledger.view().settled == 0
     world.coordinator().publish()
-    assert world.ledger.intervals() == [Interval.of(*hour(1))]
+    assert world.ledger.intervals() == [Interval.between(*hour(1))]
     assert world.published("a") == [1]
 
 
@@ -311,18 +311,18 @@ def listed(world, monkeypatch) -> list[int]:
 
 
 def test_what_a_trigger_lists_does_not_grow_with_the_intervals_that_were_made(world, monkeypatch):
-    indexed(world, *(Interval.of(*hour(number)) for number in range(-500, 500)))
+    indexed(world, *(Interval.between(*hour(number)) for number in range(-500, 500)))
     counted = listed(world, monkeypatch)
-    near = world.ledger.intervals_at
-    assert near(Interval.of(*hour(500))) == [Interval.of(*hour(499))], "the next one"
-    assert Interval.of(*hour(0)) in near(Interval.of(*hour(0))), "one that is made again"
-    assert near(Interval.of(*hour(520))) == [Interval.of(*hour(number)) for number in range(488, 500)]
+    near = world.ledger.overlapping_intervals
+    assert near(Interval.between(*hour(500))) == [Interval.between(*hour(499))], "the next one"
+    assert Interval.between(*hour(0)) in near(Interval.between(*hour(0))), "one that is made again"
+    assert near(Interval.between(*hour(520))) == [Interval.between(*hour(number)) for number in range(488, 500)]
     assert 0 < sum(counted) < 20
-    world.ledger.index_interval(Filled(**stamp("filled"), id=7, interval=Interval.of(*hour(3)).record, traces={}))
+    world.ledger.index_interval(Filled(**stamp("filled"), id=7, interval=Interval.between(*hour(3)).record, traces={}))
     again = world.coordinator().trigger("again", interval=hour(3))
     assert isinstance(again, AlreadyCovered)
     assert again.checkpoint == 7
-    world.feed.intervals[Interval.of(*hour(500))] = [1]
+    world.feed.intervals[Interval.between(*hour(500))] = [1]
     assert not isinstance(world.coordinator().trigger("the next one", interval=hour(500)), AlreadyCovered)
     assert 0 < sum(counted) < 40
 
@@ -333,14 +333,14 @@ def test_every_interval_that_overlaps_is_found_however_far_back_it_begins(world,
     for _ in range(60):
         at += chance.choice((0, 0, 1, 3, 90))
         hours = chance.choice((1, 1, 1, 5, 200))
-        made.append(Interval.of(*hour(at, hours)))
+        made.append(Interval.between(*hour(at, hours)))
         at += hours
     indexed(world, *made)
     for _ in range(300):
-        asked = Interval.of(*hour(chance.randint(-2100, at + 100), chance.choice((1, 1, 7, 300))))
-        found = world.ledger.intervals_at(asked)
+        asked = Interval.between(*hour(chance.randint(-2100, at + 100), chance.choice((1, 1, 7, 300))))
+        found = world.ledger.overlapping_intervals(asked)
         assert {each for each in made if each.overlaps(asked)} == {each for each in found if each.overlaps(asked)}
-    assert world.ledger.intervals_at(Interval(datetime.min.replace(tzinfo=UTC), made[0].start)) == []
+    assert world.ledger.overlapping_intervals(Interval(datetime.min.replace(tzinfo=UTC), made[0].start)) == []
 
 
 # -- what does not fit -----------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_overlapping_intervals_are_refused_disjoint_ones_are_not(world):
         world.coordinator().trigger("daily", interval=hour(0, 24))
     assert error.value.reason == "INTERVALS_OVERLAP"
     assert world.ledger.view().last_id == 1, "refused before anything is planned"
-    world.feed.intervals[Interval.of(*hour(6, 18))] = [99]
+    world.feed.intervals[Interval.between(*hour(6, 18))] = [99]
     assert world.coordinator().trigger("rest of the day", interval=hour(6, 18)).plan.id == 2
 
 
@@ -547,7 +547,7 @@ class Rewritten(ToySink):
     mended = False
 
     def publish(self, publication, head, context):
-        if publication.interval == Interval.of(*hour(1)) and publication.replaces is not None and not self.mended:
+        if publication.interval == Interval.between(*hour(1)) and publication.replaces is not None and not self.mended:
             raise Invalid("which rows are to be replaced cannot be told", help="RESTORE", reason="INTERVAL_REWRITTEN")
         return super().publish(publication, head, context)
 

@@ -18,7 +18,7 @@ from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import Attempt
 from tidegate.lifecycle.copies import copy_out, open_copy, verify
 from tidegate.lifecycle.savepoint import create, dispose, jobs_with_input_in_flight
-from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot
 from tidegate.protocol.progress import job_progress
 from tidegate.records.records import Ack
 
@@ -271,7 +271,7 @@ def test_a_savepoint_that_is_asked_for_waits_for_every_job_and_can_be_copied(tmp
     story.work(third, "slower")
     story.completed(2, third)
     with pytest.raises(Rejected, match="slow lagged") as refused:
-        snapshot_at(story.ledger, third, {}, by="mia")
+        checkpoint_snapshot(story.ledger, third, {}, by="mia")
     assert refused.value.reason == "IN_FLIGHT"
     fourth, fifth = story.planned(aligned=True), story.planned()
     clock.now += 500
@@ -285,7 +285,7 @@ def test_a_savepoint_that_is_asked_for_waits_for_every_job_and_can_be_copied(tmp
         ["slow"],
         [],
     ), "what people are told"
-    copied = copy_out(snapshot_at(story.ledger, fourth, {}, by="mia"), str(tmp_path / "copy"), "good")
+    copied = copy_out(checkpoint_snapshot(story.ledger, fourth, {}, by="mia"), str(tmp_path / "copy"), "good")
     assert verify(open_copy(copied.ledger.home, {})) == []
     story.all_done(fifth)
     assert story.shown("b") == story.shown("a") == [1, 2, 3, 4, 5]

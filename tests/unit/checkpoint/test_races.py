@@ -25,7 +25,7 @@ def locked(monkeypatch):
     monkeypatch.setattr("tests.kit.toy_world.ToySink", LockedSink)
 
 
-def all_at_once(count, do):
+def call_in_parallel(count, do):
     """Run `do(n)` in so many threads, started together; errors of tidegate are answers too."""
     gate = threading.Barrier(count)
 
@@ -41,7 +41,7 @@ def all_at_once(count, do):
 def test_fifty_triggers_of_fifteen_runs_get_fifteen_ids_on_top_of_each_other(world):
     world.limit(max_concurrent_checkpoints=50)
     world.feed_more(500)
-    ids = all_at_once(50, lambda n: (n % 15, world.trigger(f"run{n % 15}")))
+    ids = call_in_parallel(50, lambda n: (n % 15, world.trigger(f"run{n % 15}")))
     assert len(set(ids)) == 15, "each run has one, whoever asked for it"
     assert {id for _, id in ids} == set(range(1, 16))
     for id in range(2, 16):
@@ -52,19 +52,19 @@ def test_fifty_triggers_of_fifteen_runs_get_fifteen_ids_on_top_of_each_other(wor
 
 def test_fifty_triggers_of_one_run_get_one_id(world):
     world.feed_more(9)
-    assert set(all_at_once(50, lambda n: world.trigger("run"))) == {1}
+    assert set(call_in_parallel(50, lambda n: world.trigger("run"))) == {1}
     assert world.ledger.ids() == [1]
 
 
 def test_of_fifty_runs_that_may_not_overlap_one_gets_in(world):
     world.feed_more(9)
-    answers = all_at_once(50, lambda n: world.trigger(f"run{n}"))
+    answers = call_in_parallel(50, lambda n: world.trigger(f"run{n}"))
     assert [answer for answer in answers if not isinstance(answer, Rejected)] == [1]
     assert world.ledger.ids() == [1]
 
 
 def test_fifty_starts_of_a_new_pipeline_agree_on_its_uid(world):
-    uids = {answer.uid for answer in all_at_once(50, lambda n: world.ledger.start())}
+    uids = {answer.uid for answer in call_in_parallel(50, lambda n: world.ledger.start())}
     assert len(uids) == 1
 
 
@@ -77,7 +77,7 @@ def test_of_fifty_deciders_one_counts_and_all_see_the_same(world):
         coordinator = world.coordinator()
         return coordinator.complete(id) if n % 2 else coordinator.abort(id, "CANCELLED")
 
-    outcomes = all_at_once(50, decide)
+    outcomes = call_in_parallel(50, decide)
     assert len({(outcome.state, outcome.reason) for outcome in outcomes}) == 1
     assert outcomes[0].state == world.state(id)
     world.coordinator().publish()
@@ -90,7 +90,9 @@ def test_concurrent_publishers_publish_each_checkpoint_once_per_table(world):
         world.weather.stuck.update("ab")  # the trigger publishes too: not yet
         world.limit(max_unpublished=99)
     world.weather.stuck.clear()
-    assert not [a for a in all_at_once(12, lambda n: world.coordinator().publish()) if isinstance(a, TidegateError)]
+    assert not [
+        a for a in call_in_parallel(12, lambda n: world.coordinator().publish()) if isinstance(a, TidegateError)
+    ]
     assert world.published("a") == world.published("b") == list(range(1, 7))
     world.exact()
 
@@ -98,7 +100,7 @@ def test_concurrent_publishers_publish_each_checkpoint_once_per_table(world):
 def test_two_jobs_at_once_one_ack_and_no_files_of_the_other(world):
     world.feed_more(3)
     id = world.trigger("run")
-    assert len(set(all_at_once(8, lambda n: world.work(id)))) == 1
+    assert len(set(call_in_parallel(8, lambda n: world.work(id)))) == 1
     world.coordinator().complete(id)
     world.coordinator().publish()
     world.exact()
@@ -132,7 +134,7 @@ def test_whole_runs_side_by_side_lose_and_double_nothing(world, at_once):
                     raise
         return done
 
-    answers = all_at_once(4, process)
+    answers = call_in_parallel(4, process)
     assert all(isinstance(answer, int) for answer in answers), answers
     finish(world)
     world.exact()

@@ -13,7 +13,7 @@ from tests.kit.toy_world import ToyWorld, quietly
 from tidegate.coordinator import Triggered
 from tidegate.errors import Rejected, Unavailable
 from tidegate.ledger import LocalStore
-from tidegate.protocol.turns import GRACE_S, Waiter, whose_turn
+from tidegate.protocol.turns import GRACE_S, Waiter, decide_turn
 
 IN_ORDER = ("savepoint", "manual", "periodic")
 
@@ -137,10 +137,10 @@ def test_a_note_that_cannot_be_written_or_read_is_no_failure(world: ToyWorld, mo
     [(0, 900, True), (900, 0, True), (GRACE_S, GRACE_S, False), (GRACE_S, 1e9, False), (-1, 5, False), (5, -1, False)],
 )
 def test_a_note_counts_as_long_as_its_run_may_be_on_its_way(age_s: float, free_s: float, comes: bool) -> None:
-    turn = whose_turn([Waiter("x", "savepoint", age_s)], "me", "manual", free_s)
+    turn = decide_turn([Waiter("x", "savepoint", age_s)], "me", "manual", free_s)
     assert (turn.first is not None, turn.lapsed) == (comes, () if comes else ("x",))
 
 
 def test_nobody_gives_way_to_equals_or_to_itself() -> None:
     waiters = [Waiter("me", "savepoint", 1), Waiter("x", "manual", 1), Waiter("y", "periodic", 1)]
-    assert whose_turn(waiters, "me", "manual", 1).first is None
+    assert decide_turn(waiters, "me", "manual", 1).first is None

@@ -34,7 +34,7 @@ pipeline.source("in", Files("landing/{start:%Y-%m-%d}/*.json", schema="k long, v
 
 
 def day(number):
-    return Interval.of(*(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number + each) for each in (0, 1)))
+    return Interval.between(*(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number + each) for each in (0, 1)))
 
 
 class Daily:

@@ -351,7 +351,7 @@ def test_reprocess_needs_an_interval(shop, tidegate, loop):
 def test_an_interval_that_is_done_is_told_and_is_no_failure(shop, tidegate, loop):
     day = datetime(2026, 1, 1, tzinfo=UTC)
     done = AlreadyCovered(
-        Interval.of(day, day + timedelta(days=1)), 7, "interval 2026-01-01 is done: checkpoint 7 completed it"
+        Interval.between(day, day + timedelta(days=1)), 7, "interval 2026-01-01 is done: checkpoint 7 completed it"
     )
     loop(lambda observer, schedule: observer.covered(done))
     said = tidegate("run", "shop:pipeline", "--interval", "2026-01-01/2026-01-02")

@@ -12,7 +12,7 @@ from tidegate.records.interval import Interval
 from tidegate.sources import DeltaTable, Files
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
-HOUR = Interval.of(DAY + timedelta(hours=7), DAY + timedelta(hours=8))
+HOUR = Interval.between(DAY + timedelta(hours=7), DAY + timedelta(hours=8))
 PATTERN = "landing/{start:%Y-%m-%d}/{start:%H}-*.json"
 
 
@@ -47,7 +47,7 @@ def test_the_files_of_the_interval_are_read_whatever_was_read_before(day, hour):
 
 
 def test_an_interval_without_a_folder_is_empty(day, hour):
-    tomorrow = replace(hour, interval=Interval.of(DAY + timedelta(days=1), DAY + timedelta(days=2)))
+    tomorrow = replace(hour, interval=Interval.between(DAY + timedelta(days=1), DAY + timedelta(days=2)))
     assert Files(PATTERN, schema="id long").plan(None, tomorrow).is_empty
 
 
@@ -103,7 +103,7 @@ def test_only_files_that_may_hold_rows_of_the_interval_are_planned(tmp_path, con
         write_deltalake(path, pa.table({"at": pa.array([value], kind)}), mode="append")
     source = DeltaTable("t", by_interval="at")
     assert source.problems() == []
-    wanted = replace(context, interval=Interval.of(DAY + timedelta(days=1), DAY + timedelta(days=2)))
+    wanted = replace(context, interval=Interval.between(DAY + timedelta(days=1), DAY + timedelta(days=2)))
     planned = source.plan(None, wanted)
     assert planned.summary.startswith("version 3: 1 of 4 files")
     assert planned.splits["commits"][0][0] == 3

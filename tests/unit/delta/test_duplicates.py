@@ -27,7 +27,7 @@ def _sources(tmp_path: Any, *files: list[tuple[Any, Any, Any]]) -> tuple[Table, 
                 "v": pa.array([row[2] for row in rows], pa.string()),
             }
         )
-        sources += map(InputFile.of, staged(location, f"f{place}", table, COLUMNS, row_group_size=2))
+        sources += map(InputFile.from_file, staged(location, f"f{place}", table, COLUMNS, row_group_size=2))
     return Table(location, COLUMNS, ()), sources, [False] * len(sources)
 
 
@@ -61,12 +61,12 @@ def test_not_a_number_is_greatest_and_equals_itself(tmp_path):
             "v": pa.array(["one", "nan", "none", "copy", "copy"], pa.string()),
         }
     )
-    sources = list(map(InputFile.of, staged(location, "f", rows, columns)))
+    sources = list(map(InputFile.from_file, staged(location, "f", rows, columns)))
     lost = outdated_rows(Table(location, columns, ()), sources, ["k"], ["o"], [False])
     left = rows.filter(pa.compute.invert(lost[sources[0].path])).select(["k", "v"]).to_pylist()
     assert left == [{"k": 1, "v": "nan"}, {"k": 2, "v": "copy"}]
     contradicting = pa.table({"k": [1, 1], "o": [nan, nan], "v": ["a", "b"]})
-    sources = list(map(InputFile.of, staged(location, "g", contradicting, columns)))
+    sources = list(map(InputFile.from_file, staged(location, "g", contradicting, columns)))
     with pytest.raises(Invalid, match="contradict"):
         outdated_rows(Table(location, columns, ()), sources, ["k"], ["o"], [False])
 

@@ -45,7 +45,7 @@ def test_untouched_files_are_left_alone(tmp_path):
     location = table_at(tmp_path)
     files = staged(location, "a", kv((1, "a"), (2, "b"))) + staged(location, "b", kv((3, "c")))
     table = Table(location, schema(k="long", v="string"), ())
-    gone, written = rewrite(table, list(map(InputFile.of, files)), ["k"], _drop(2), "out")
+    gone, written = rewrite(table, list(map(InputFile.from_file, files)), ["k"], _drop(2), "out")
     assert [source.path for source in gone] == [files[0].path]
     assert _read(location, written) == [(1, "a")]
     assert [file.rows for file in written] == [1]
@@ -59,8 +59,8 @@ def test_a_text_that_is_lost_is_nowhere_in_the_new_file(tmp_path, others):
     files = staged(location, "a", rows, row_group_size=80, version="1.0")  # as Spark writes
     table = Table(location, schema(k="long", v="string"), ())
     lost = lambda rows, source, start: pc.equal(rows["v"], "secret").fill_null(False)  # noqa: E731
-    assert coded_columns(table, map(InputFile.of, files)) >= {"v"}, "else this tests nothing"
-    _, written = rewrite(table, list(map(InputFile.of, files)), ["v"], lost, "out")
+    assert coded_columns(table, map(InputFile.from_file, files)) >= {"v"}, "else this tests nothing"
+    _, written = rewrite(table, list(map(InputFile.from_file, files)), ["v"], lost, "out")
     assert _read(location, written) == sorted([(k, v) for k, v in enumerate(["", *others] * 50) if v != ""], key=repr)
     for file in written:
         assert "secret" not in file.stats
@@ -71,7 +71,7 @@ def test_a_file_that_loses_all_rows_is_not_replaced(tmp_path):
     location = table_at(tmp_path)
     files = staged(location, "a", kv((1, "a"), (2, "b")))
     table = Table(location, schema(k="long", v="string"), ())
-    gone, written = rewrite(table, list(map(InputFile.of, files)), ["k"], _drop(1, 2), "out")
+    gone, written = rewrite(table, list(map(InputFile.from_file, files)), ["k"], _drop(1, 2), "out")
     assert len(gone) == 1
     assert written == []
     assert not location.walk("out")
@@ -84,7 +84,7 @@ def test_row_groups_and_small_files_come_together(tmp_path):
         rows = kv(*((number * 10 + each, "x") for each in range(10)))
         files += staged(location, f"f{number}", rows, row_group_size=3)
     table = Table(location, schema(k="long", v="string"), ())
-    gone, written = rewrite(table, list(map(InputFile.of, files)), ["k"], _drop(0, 10, 20, 30, 49), "out")
+    gone, written = rewrite(table, list(map(InputFile.from_file, files)), ["k"], _drop(0, 10, 20, 30, 49), "out")
     assert len(gone) == 5
     assert len(written) == 1
     assert len(_read(location, written)) == 45
@@ -120,7 +120,7 @@ def test_partitions_stay_apart_and_can_be_keys(tmp_path):
     columns = schema(k="long", v="string", p="date")
     first = staged(location, "a/p=2020-01-01", kv((1, "a"), (2, "b")), columns, ("p",))
     second = staged(location, "b/p=__HIVE_DEFAULT_PARTITION__", kv((1, "c"), (2, "d")), columns, ("p",))
-    sources = list(map(InputFile.of, [*first, *second]))
+    sources = list(map(InputFile.from_file, [*first, *second]))
     table = Table(location, columns, ("p",))
 
     def lost(rows: pa.Table, source: InputFile, start: int) -> Any:
@@ -165,8 +165,10 @@ def test_columns_with_dots_in_their_names(tmp_path):
     columns = schema(**{"a.b": "long", "a": {"type": "struct", "fields": schema(b="long")["fields"]}})
     files = staged(location, "f", rows, columns)
     table = Table(location, columns, ())
-    assert key_rows(table, InputFile.of(files[0]), ["a.b"])["a.b"].to_pylist() == [1, 2]
-    _, written = rewrite(table, [InputFile.of(files[0])], ["a.b"], lambda rows, *_: pc.equal(rows["a.b"], 1), "out")
+    assert key_rows(table, InputFile.from_file(files[0]), ["a.b"])["a.b"].to_pylist() == [1, 2]
+    _, written = rewrite(
+        table, [InputFile.from_file(files[0])], ["a.b"], lambda rows, *_: pc.equal(rows["a.b"], 1), "out"
+    )
     assert _read(location, written) == [(2, {"b": 6})]
 
 
@@ -183,7 +185,9 @@ def test_a_file_that_is_torn_is_corrupt(tmp_path):
     path = location.local(files[0].path)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(Corrupt):
-        rewrite(Table(location, schema(k="long", v="string"), ()), [InputFile.of(files[0])], ["k"], _drop(1), "out")
+        rewrite(
+            Table(location, schema(k="long", v="string"), ()), [InputFile.from_file(files[0])], ["k"], _drop(1), "out"
+        )
 
 
 def test_what_files_lose_is_handed_over_and_each_becomes_a_new_one(tmp_path):
@@ -194,7 +198,7 @@ def test_what_files_lose_is_handed_over_and_each_becomes_a_new_one(tmp_path):
     for number in range(2 * THREADS + 3):
         rows = kv(*((10 * number + each, f"v{each}") for each in range(6)))
         files += staged(location, f"f{number:02}", rows, row_group_size=4)
-    parts = [part for file in files for part in parts_of(table, InputFile.of(file))]
+    parts = [part for file in files for part in parts_of(table, InputFile.from_file(file))]
     bad = {0, 1, 2, 3, 4, 5, 20, 25, *range(31, 10 * len(files), 10)}
     masks = {}
     for part in parts:
@@ -226,7 +230,7 @@ def test_texts_of_few_values_stay_numbers_on_the_way_and_are_texts_again(tmp_pat
         encodings = set(file.metadata.row_group(0).column(1).encodings)
     assert ("PLAIN_DICTIONARY" in encodings, "PLAIN" in encodings) == (True, False), "as Spark writes it"
     table = Table(location, schema(k="long", v="string"), ())
-    _, written = rewrite(table, list(map(InputFile.of, files)), ["k"], _drop(0, 199), "out")
+    _, written = rewrite(table, list(map(InputFile.from_file, files)), ["k"], _drop(0, 199), "out")
     assert kinds == [pa.dictionary(pa.int32(), pa.string())]
     assert _read(location, written) == sorted(list(enumerate(values))[1:-1], key=repr)
     with pq.ParquetFile(location.full(written[0].path)) as file:

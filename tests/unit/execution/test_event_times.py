@@ -120,10 +120,10 @@ def test_event_time_is_that_of_the_slowest_source_that_is_waited_for_and_never_g
         highest = {name: micros_of(BEGIN + at * MINUTE) for name, at in newest.items() if at is not None}
         times = EventTimes(graph, planned(clock, arrived), memory, highest.get)
         for stage in stages:
-            marks = times.of(stage)
+            marks = times.for_operator(stage)
             wanted = reached(READS[stage.name], idle, history)
             last = before.get(stage.name)
-            assert marks.before == times.watermark_at_base(stage.name) == last
+            assert marks.before == times.base_watermark(stage.name) == last
             if last is not None and (wanted is None or wanted < last):
                 wanted = last
             assert marks.now == wanted, f"{stage.name} at {clock}"

@@ -132,7 +132,7 @@ def test_each_step_says_when_it_began_and_what_spark_did_in_it(
     shop: TimedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Meter(Unmetered):
-        def take_work(self) -> Steps:
+        def collect_work(self) -> Steps:
             return {None: SparkWork(queries=1, jobs=0), 0: SparkWork(queries=2, jobs=5)}
 
     monkeypatch.setattr("tidegate.execution.job.measuring.metered", lambda spark: nullcontext(Meter()))
@@ -151,7 +151,7 @@ def test_each_step_says_when_it_began_and_what_spark_did_in_it(
 
 def test_a_checkpoint_has_the_work_of_all_its_jobs(shop: TimedShop, monkeypatch: pytest.MonkeyPatch) -> None:
     class Meter(Unmetered):
-        def take_work(self) -> Steps:
+        def collect_work(self) -> Steps:
             return {step: SparkWork(queries=1, query_s=0.5, jobs=2, tasks=4) for step in (None, 0, 1, 2, 3)}
 
     monkeypatch.setattr("tidegate.execution.job.measuring.metered", lambda spark: nullcontext(Meter()))

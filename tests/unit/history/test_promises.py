@@ -90,7 +90,7 @@ def test_a_table_is_as_old_as_the_input_of_its_last_checkpoint(world: ToyWorld, 
     assert promise(world).is_kept
     clock.after(16)
     assert not promise(world).is_kept
-    assert (promise(world).late_by_s, promise(world).breaks_at) == (60, NOON + timedelta(minutes=15))
+    assert (promise(world).lateness_s, promise(world).breaks_at) == (60, NOON + timedelta(minutes=15))
 
 
 def test_a_checkpoint_that_finds_nothing_new_keeps_the_promise(world: ToyWorld, clock: Clock) -> None:
@@ -234,7 +234,7 @@ def test_an_interval_pipeline_is_as_new_as_its_latest_interval(tmp_path: Path, c
 
     def interval(hours: int) -> tuple[datetime, datetime]:
         bounds = NOON + timedelta(hours=hours - 1), NOON + timedelta(hours=hours)
-        world.feed.intervals[Interval.of(*bounds)] = [hours + 100]
+        world.feed.intervals[Interval.between(*bounds)] = [hours + 100]
         return bounds
 
     world.checkpoint("this hour's", interval=interval(0))

@@ -57,7 +57,7 @@ class Days(ToyWorld):
             with at_time(BEGIN + timedelta(days=self.day)):
                 self.checkpoint(f"day {self.day}", rows=number)
 
-    def changed_by_hand(self, change: ChangeByHand | None = EDIT) -> int:
+    def find_edited_rows(self, change: ChangeByHand | None = EDIT) -> int:
         return self.checkpoint(f"by hand {self.ledger.view().last_id}", standing=True, by_hand=change)
 
     def files(self) -> list[list[int]]:
@@ -319,7 +319,7 @@ def test_the_clock_of_the_pipeline_goes_back_only_with_a_rollback(tmp_path: Path
     look()
     days.live(1)
     look()
-    days.changed_by_hand()
+    days.find_edited_rows()
     look()
     days.coordinator().roll_back(1, run="back", by="bob")
     look()
@@ -337,7 +337,7 @@ def test_the_clock_of_the_pipeline_goes_back_only_with_a_rollback(tmp_path: Path
 @pytest.mark.parametrize("cuts", ["own", "recorded"])
 def test_a_change_by_hand_stops_a_backfill_before_it_begins(days: Days, cuts: str, change: ChangeByHand | None) -> None:
     """None: as an earlier version has recorded it, which did not say who."""
-    id = days.changed_by_hand(change)
+    id = days.find_edited_rows(change)
     days.live(1)
     who = "mia on laptop edited the state of operator 'totals'" if change else "was made by hand, by run by hand 8"
     with pytest.raises(Rejected, match=who) as refused:
@@ -360,7 +360,7 @@ def test_a_change_by_hand_stops_a_backfill_before_it_begins(days: Days, cuts: st
 @pytest.mark.parametrize("cuts", ["own", "recorded"])
 def test_a_change_by_hand_after_a_backfill_has_begun_is_not_lost_by_its_swap(days: Days, cuts: str) -> None:
     line = replayed(days.line(1, cuts=cuts))
-    id = days.changed_by_hand()
+    id = days.find_edited_rows()
     days.live(1)
     for attempt in (lambda: replayed(line), lambda: replayed(days.line(1))):
         refuses(attempt, f"in checkpoint {id} mia on laptop edited")
@@ -375,8 +375,8 @@ def test_a_change_by_hand_after_a_backfill_has_begun_is_not_lost_by_its_swap(day
 def test_a_backfill_of_an_earlier_version_that_has_passed_over_one_is_not_swapped_in(
     days: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id = days.changed_by_hand()
-    monkeypatch.setattr(Plan, "is_by_hand", property(lambda _: False))
+    id = days.find_edited_rows()
+    monkeypatch.setattr(Plan, "is_manual_edit", property(lambda _: False))
     line = replayed(days.line(1))
     monkeypatch.undo()
     refuses(lambda: swapped(line), f"in checkpoint {id} mia on laptop edited")

@@ -130,8 +130,8 @@ def test_aborted_ones_are_kept_by_no_day(calendar):
 
 
 def test_the_settings_are_those_of_the_plan():
-    assert Ages.of({}) == Ages(0.0, 0, 30)
-    assert Ages.of({"retain_for": "2 h", "retain_per_day": 3, "retain_days": 7}) == Ages(7200.0, 3, 7)
+    assert Ages.from_settings({}) == Ages(0.0, 0, 30)
+    assert Ages.from_settings({"retain_for": "2 h", "retain_per_day": 3, "retain_days": 7}) == Ages(7200.0, 3, 7)
 
 
 def test_what_retention_has_claimed_is_not_kept_for_its_day(calendar):

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from tidegate.errors import Invalid
 from tidegate.operators.functions import parse_functions
-from tidegate.operators.inputs import keep_sketched_types
+from tidegate.operators.inputs import record_sketched_types
 
 FUNCTIONS = parse_functions({"kinds": "approx_count_distinct(amount)", "spent": "sum(amount)"})
 
@@ -22,7 +22,7 @@ def kept(kind: str, memory: dict[str, Any]) -> dict[str, Any]:
         schema=schema, sparkSession=SimpleNamespace(), selectExpr=lambda *_: SimpleNamespace(schema=schema)
     )
     context: Any = SimpleNamespace(uid="totals", memory=memory, remember={})
-    keep_sketched_types(FUNCTIONS, rows, context)
+    record_sketched_types(FUNCTIONS, rows, context)
     return dict(context.remember)
 
 

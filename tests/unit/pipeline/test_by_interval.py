@@ -151,5 +151,5 @@ def test_windows_must_fill_the_interval(hours, size, fits):
     """One at a border would come out of both intervals, each time in part."""
     _, rows = by_interval()
     window = rows.window(tumbling=size, n="count(*)", uid="x").pipeline._stages[-1].spec
-    problem = window.intervals.misfit(Interval.of(*(DAY + hour * HOUR for hour in hours)))
+    problem = window.intervals.misfit(Interval.between(*(DAY + hour * HOUR for hour in hours)))
     assert (problem is None) == fits

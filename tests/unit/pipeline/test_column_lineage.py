@@ -29,7 +29,7 @@ def lineage(build: Any, traced: Any = None) -> Any:
     stream_name = graph.sinks["out"].input
 
     def of(column: str) -> list[tuple[str, str]]:
-        return [(f"{origin.source}.{origin.column}", origin.how) for origin in found.of(stream_name, column)]
+        return [(f"{origin.source}.{origin.column}", origin.how) for origin in found.origins_of(stream_name, column)]
 
     return of
 
@@ -150,8 +150,8 @@ def test_of_a_source_whose_columns_are_unknown_only_single_names_are_traced(know
     graph = pipeline.graph(Place("/data"))
     found = ColumnLineage(graph, {"orders": ["id", "amount"]} if known else {})
     stream = graph.sinks["out"].input
-    assert [origin.column for origin in found.of(stream, "id")] == ["id"]
-    assert [origin.column for origin in found.of(stream, "more")] == (["amount", "id"] if known else [])
+    assert [origin.column for origin in found.origins_of(stream, "id")] == ["id"]
+    assert [origin.column for origin in found.origins_of(stream, "more")] == (["amount", "id"] if known else [])
 
 
 def test_sql_is_traced_as_a_whole():
@@ -167,5 +167,5 @@ def test_sql_is_traced_as_a_whole():
     graph = pipeline.graph(Place("/data"))
     found = ColumnLineage(graph, {name: node.source.column_names() for name, node in graph.sources.items()})
     stream = graph.sinks["out"].input
-    assert [(origin.column, origin.how) for origin in found.of(stream, "who")] == [("name", "transformation")]
-    assert [(origin.column, origin.how) for origin in found.of(stream, "spent")] == [("Amount", "aggregation")]
+    assert [(origin.column, origin.how) for origin in found.origins_of(stream, "who")] == [("name", "transformation")]
+    assert [(origin.column, origin.how) for origin in found.origins_of(stream, "spent")] == [("Amount", "aggregation")]

@@ -19,7 +19,7 @@ from tidegate.protocol.backfill import (
     spared_for_lines,
 )
 from tidegate.protocol.rules import Abort, CreateEntry, RunJob, Wait, on_job
-from tidegate.protocol.view import Acked, Entry, View, rolled_back_by
+from tidegate.protocol.view import Acked, Entry, View, rollback_of
 from tidegate.records.records import Ack, Decision, Handle, JobStats, Manifest, Pin, Plan, Rollback, SwappedBackfill
 
 WHO = {"attempt": "x", "created": "now"}
@@ -175,7 +175,7 @@ def test_a_swap_is_above_every_number_of_its_line():
 
 def test_what_a_swap_undid_counts_again_after_a_rollback_over_it():
     rollbacks = [(5, 1), (6, 3)]
-    assert [id for id in range(1, 7) if rolled_back_by(id, rollbacks) is None] == [1, 2, 3, 6]
+    assert [id for id in range(1, 7) if rollback_of(id, rollbacks) is None] == [1, 2, 3, 6]
 
 
 def test_a_discard_ends_an_open_swap_and_spares_what_a_decided_one_names():

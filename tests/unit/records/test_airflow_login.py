@@ -216,7 +216,7 @@ def test_a_connection_of_airflow_with_an_extra_that_cannot_be_read_is_not_half_u
     """Its extra may hold the login: without it, the machine's own would count."""
     found = SimpleNamespace(**EMPTY | {"conn_type": "aws", "extra": extra})
     with pytest.raises(Invalid, match="the extra of Airflow's connection 'lake' cannot be read") as refused:
-        AirflowConnection.of("lake", found)
+        AirflowConnection.from_airflow("lake", found)
     assert "canary" not in str(refused.value)
 
 
@@ -224,7 +224,7 @@ def test_a_login_that_a_database_does_not_take_is_to_be_corrected_in_airflow(mon
     text = json.dumps({"conn_type": "postgres", "host": "db", "password": SECRET, "extra": {"mood": "canary"}})
     monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", text)
     with pytest.raises(Invalid, match='invalid connection option "mood"') as refused:
-        Database.of(Place("/data"), "airflow:shop_db").session("reading").__enter__()
+        Database.resolve(Place("/data"), "airflow:shop_db").session("reading").__enter__()
     assert refused.value.help == "correct Airflow's connection 'shop_db'"
     assert "canary" not in str(refused.value)
 

@@ -158,10 +158,10 @@ def test_plans_that_do_not_say_by_which_clock_they_go_are_read():
         del plan[name]
     old = decode(as_bytes(plan), Plan, "x")
     assert old.time == plan["created"]
-    assert not old.is_by_hand
+    assert not old.is_manual_edit
     still = {"splits": {"data": {}, "blob": None}, "empty": True, "more": True}
     sources = {name: part | still for name, part in plan["sources"].items()}
-    assert decode(as_bytes(plan | {"sources": sources}), Plan, "x").is_by_hand
+    assert decode(as_bytes(plan | {"sources": sources}), Plan, "x").is_manual_edit
 
 
 def test_records_that_do_not_say_what_spark_did_are_read():

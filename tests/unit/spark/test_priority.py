@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions have a
 SHOWN = """
 import os, subprocess, threading
 from pathlib import Path
-from tidegate.spark.server.priority import lower_own_session, lowest_priority
+from tidegate.spark.server.priority import lower_session_priority, lowest_priority
 
 GROUPS = Path("/proc/self/autogroup")
 
@@ -41,7 +41,7 @@ with lowest_priority():
     print(*threads(), session())
 print(session())
 os.nice(19)
-lower_own_session()
+lower_session_priority()
 print(session(), Path("/proc/self/oom_score_adj").read_text().strip())
 stop.set()
 """
@@ -62,7 +62,7 @@ def test_all_threads_have_the_lowest_priority_and_their_session_too_unless_other
 LED = """
 import os
 from pathlib import Path
-from tidegate.spark.server.priority import lower_own_session, lowest_priority
+from tidegate.spark.server.priority import lower_session_priority, lowest_priority
 
 GROUPS = Path("/proc/self/autogroup")
 FIRST_TO_END = Path("/proc/self/oom_score_adj")
@@ -70,7 +70,7 @@ before = FIRST_TO_END.read_text()
 with lowest_priority():
     print(os.getpriority(os.PRIO_PROCESS, 0), GROUPS.read_text().split()[-1] if GROUPS.exists() else "-")
 os.nice(19)
-lower_own_session()
+lower_session_priority()
 print(GROUPS.read_text().split()[-1] if GROUPS.exists() else "-", FIRST_TO_END.read_text() == before)
 """
 

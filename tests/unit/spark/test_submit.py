@@ -73,10 +73,10 @@ def test_a_project_may_have_its_own_script(tmp_path: Path):
 def test_what_the_driver_tells_is_raised_again(tmp_path: Path):
     with prepared(SparkSettings(mode="submit"), request(tmp_path)) as submission:
         refused = Rejected("no", expected="yes", help="wait", reason="SUSPENDED")
-        (submission.folder / ERROR_FILE).write_bytes(msgspec.json.encode(DriverFailure.of(refused)))
+        (submission.folder / ERROR_FILE).write_bytes(msgspec.json.encode(DriverFailure.from_error(refused)))
         again = submission.error("")
         assert (type(again), str(again), getattr(again, "reason", "")) == (Rejected, str(refused), "SUSPENDED")
-        (submission.folder / ERROR_FILE).write_bytes(msgspec.json.encode(DriverFailure.of(KeyError("x"))))
+        (submission.folder / ERROR_FILE).write_bytes(msgspec.json.encode(DriverFailure.from_error(KeyError("x"))))
         unforeseen = submission.error("")
         assert "the submitted job failed: KeyError" in str(unforeseen)
         assert "'x'" not in str(unforeseen), "it may be a value"

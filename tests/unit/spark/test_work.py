@@ -69,7 +69,7 @@ def test_requests_count_for_the_step_that_is_open(session: Any) -> None:
         for _ in client._execute_and_fetch_as_iterator(request("b"), 3):
             client.clock += 100  # the reader's own time
         meter.enter(None)
-        assert meter.take_work() == {
+        assert meter.collect_work() == {
             None: SparkWork(queries=0, query_s=0.0, analyses=1, analysis_s=0.25),
             0: SparkWork(queries=1, query_s=1.0, analyses=1, analysis_s=0.25),
             1: SparkWork(queries=1, query_s=6.0, analyses=0, analysis_s=0.0),
@@ -86,7 +86,7 @@ def test_what_fails_and_what_is_not_read_to_its_end_count_too(session: Any) -> N
         responses = client._execute_and_fetch_as_iterator(request("b"), 3)
         assert next(responses) == 0
         responses.close()
-        assert meter.take_work()[None].queries == 2
+        assert meter.collect_work()[None].queries == 2
 
 
 def test_what_the_server_has_counted_is_found_by_operation(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_what_the_server_has_counted_is_found_by_operation(session: Any, monkeyp
         meter.enter(0)
         for name in "abc":
             session.client._execute(request(name))
-        taken = meter.take_work()
+        taken = meter.collect_work()
     assert taken[0] == SparkWork(
         queries=3,
         query_s=3.0,
@@ -121,7 +121,7 @@ def test_the_server_of_an_earlier_version_has_counted_less(session: Any, monkeyp
     with metered(session) as meter:
         meter.enter(0)
         session.client._execute(request("a"))
-        taken = meter.take_work()[0]
+        taken = meter.collect_work()[0]
     assert (taken.tasks, taken.task_s, taken.slowest_task_s, taken.read_bytes) == (8, 1.5, None, None)
 
 
@@ -141,7 +141,7 @@ class Changed:
 def test_a_spark_that_does_not_fit_is_not_known_and_works(spark: Any) -> None:
     with metered(spark) as meter:
         meter.enter(0)
-        assert meter.take_work() == {}
+        assert meter.collect_work() == {}
 
 
 def test_pyspark_has_what_is_counted() -> None:

@@ -503,7 +503,7 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
         existing = None
         if not _is_published_in_pass(entry, report):
             existing = pipeline.ledger.published(entry.id)
-        if existing is None and view.rolled_back_by(entry.id) is not None:
+        if existing is None and view.rollback_of(entry.id) is not None:
             continue  # it will never be published
         if existing is None and _waits_for(entry, report.stuck):
             report.unpublished += 1

@@ -584,9 +584,9 @@ def _remaining_time(ledger: Ledger, plan: Plan) -> str:
     age = ledger.store.age(f"checkpoints/{entry_name(plan.id)}/plan.json")
     if age is None:
         return ""
-    seconds_left = plan.timeout_s - age
-    if seconds_left > 0:
-        return f" It expires in {duration_text(round(seconds_left))}."
+    remaining_seconds = plan.timeout_s - age
+    if remaining_seconds > 0:
+        return f" It expires in {duration_text(round(remaining_seconds))}."
     return " Its timeout has passed: the next run aborts it."
 
 

@@ -46,5 +46,5 @@ def print_promises(promises: Iterable[PromiseStatus], out: Output) -> None:
         if promise.is_kept:
             verdict = "kept"
         else:
-            verdict = f"broken, by {age_text(promise.late_by_s)}"
+            verdict = f"broken, by {age_text(promise.lateness_s)}"
         out.line(f"  Promise {verdict}: {promise.text}", "" if promise.is_kept else "bold red")

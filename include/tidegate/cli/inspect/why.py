@@ -15,7 +15,7 @@ from tidegate.cli.running.run import refuse_submit
 from tidegate.cli.targets import open_target
 from tidegate.pipeline.private import private_columns
 from tidegate.provenance.explanation import Explanation, explain_row, prepare
-from tidegate.provenance.tables import checkpoint_shown, table_as_of
+from tidegate.provenance.tables import resolve_checkpoint, table_as_of
 from tidegate.provenance.words import lines
 from tidegate.records import typed
 from tidegate.spark.server.priority import lowest_priority
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     live = coordinator_of(target)
     refuse_submit(target.settings)
-    checkpoint = checkpoint_shown(live, args.sink, args.checkpoint, f"{target.command('read')}  lists them")
+    checkpoint = resolve_checkpoint(live, args.sink, args.checkpoint, f"{target.command('read')}  lists them")
     asked = prepare(
         live,
         args.sink,

@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
-    coordinator, interval = coordinator_of(target), Interval.of(*args.interval)
+    coordinator, interval = coordinator_of(target), Interval.between(*args.interval)
     preview = disown(coordinator, args.sink, interval, take_out=args.take_out, look=True)
     rows = f"rows of interval {interval} stay"
     if args.take_out:

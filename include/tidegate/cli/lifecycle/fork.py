@@ -14,7 +14,7 @@ from tidegate.cli.targets import Target, open_target, program
 from tidegate.errors import Corrupt, Invalid
 from tidegate.lifecycle.copies import Copied, open_copy, verify
 from tidegate.lifecycle.fork import fork, forked_already, inherited_tables, inspect_snapshot
-from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
+from tidegate.lifecycle.snapshot import CheckpointSnapshot, checkpoint_snapshot
 from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "is_folder", "run"]
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if copied is not None:
         _refuse_changed(copied)
         id = copied.copy.origin.entry
-        snapshot = snapshot_at(copied.ledger, id, copied.options, by=user_and_host(), note=args.note)
+        snapshot = checkpoint_snapshot(copied.ledger, id, copied.options, by=user_and_host(), note=args.note)
     else:
         snapshot = _snapshot_of_pipeline(args)
     snapshot = inspect_snapshot(snapshot, coordinator)
@@ -102,7 +102,7 @@ def _snapshot_of_pipeline(args: argparse.Namespace) -> CheckpointSnapshot:
         )
     old = open_target(args.pipeline, args.settings)
     id = checkpoint_or_savepoint(args.base, old)
-    return snapshot_at(old.ledger, id, old.settings.storage_options, by=user_and_host(), note=args.note)
+    return checkpoint_snapshot(old.ledger, id, old.settings.storage_options, by=user_and_host(), note=args.note)
 
 
 def _refuse_changed(copied: Copied) -> None:

@@ -27,7 +27,7 @@ from tidegate.history.promises import age_text
 from tidegate.pipeline.private import private_columns
 from tidegate.proposal.code_lines import changed_lines
 from tidegate.proposal.expiry import discard_expired, idle_seconds, lifetime
-from tidegate.proposal.kept import LAST, find_report, keep_report, since
+from tidegate.proposal.kept import LAST, find_report, since, store_report
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import FORMS, Limit, broken_limits, parse_limit
 from tidegate.proposal.replay import ReplayRange, choose_range, impossible, opened, whole_history
@@ -147,7 +147,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     sample = _sample(args.sample, limits, coordinator)
     lines = changed_lines(coordinator.graph, Path.cwd(), args.against) if args.against is not None else []
     chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
-    _print_left_over(target, out)
+    _print_open_proposals(target, out)
     with lowest_priority():
         report, kept = _report(args, target, coordinator, chosen, sample, out)
     report = msgspec.structs.replace(
@@ -157,7 +157,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         since=since(earlier, report) if earlier is not None else None,
     )
     if kept is not None:
-        keep_report(target.ledger, kept, report)
+        store_report(target.ledger, kept, report)
     text = to_markdown(report)
     if args.into is not None:
         args.into.write_text(text, encoding="utf-8")
@@ -240,7 +240,7 @@ def _sample(words: list[str] | None, limits: list[Limit], coordinator: Coordinat
     return choose_sample(coordinator, share, column)
 
 
-def _print_left_over(target: Target, out: Output) -> None:
+def _print_open_proposals(target: Target, out: Output) -> None:
     for line in target.ledger.proposals():
         out.line(
             f"Proposal {line.name} of {line.created} by {line.by} is open. If nothing works on it any more: "

@@ -21,7 +21,7 @@ from tidegate.execution.loop import Schedule
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.copies import copy_out, open_copy, verify
 from tidegate.lifecycle.savepoint import Savepoint
-from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.snapshot import checkpoint_snapshot
 from tidegate.records.place import is_url
 from tidegate.verify.checkpoint import verify_savepoint
 
@@ -180,7 +180,9 @@ def _show(target: Target, named: Savepoint, out: Output) -> int:
 
 def _copy(target: Target, args: argparse.Namespace, out: Output) -> int:
     id = savepoint.nameable(target.ledger, args.name, args.checkpoint).id
-    snapshot = snapshot_at(target.ledger, id, target.settings.storage_options, by=user_and_host(), note=args.note)
+    snapshot = checkpoint_snapshot(
+        target.ledger, id, target.settings.storage_options, by=user_and_host(), note=args.note
+    )
     copied = copy_out(snapshot, os.path.abspath(args.copy) if not is_url(args.copy) else args.copy, args.name)
     size = sum(size for size, _ in copied.files.values())
     document = {"name": args.name, "checkpoint": id, "folder": copied.ledger.home, "files": len(copied.files)}

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 def _list(out: Output) -> int:
     described = []
     for name, kind in CATALOGUE.items():
-        described.append({"type": name, "judged": kind.how.value, "rows_known": kind.tells_rows, "why": kind.why})
+        described.append({"type": name, "judged": kind.how.value, "rows_known": kind.identifies_rows, "why": kind.why})
     out.document({"expectations": described})
     rows = []
     for each in described:

@@ -161,7 +161,7 @@ class Home:
     # -- the database --------------------------------------------------------------------------------
 
     @property
-    def own_database(self) -> bool:
+    def manages_database(self) -> bool:
         """Return true if the metadata database is ours, because no other is configured."""
         return not os.environ.get(_DATABASE)
 
@@ -170,7 +170,7 @@ class Home:
         which takes seconds."""
         stamp = self.folder / "migrated"
         with contextlib.suppress(OSError):
-            return self.own_database and stamp.read_text() == _airflow() and self._database_file.is_file()
+            return self.manages_database and stamp.read_text() == _airflow() and self._database_file.is_file()
         return False
 
     def set_migrated(self) -> None:
@@ -212,7 +212,7 @@ class Home:
             "LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
         }
         configured |= _TUNED | self._secret_settings()
-        if self.own_database:
+        if self.manages_database:
             configured["DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{self._database_file}"
         places = [str(self.project), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         return {

@@ -120,21 +120,21 @@ class Supervisor:
         for part in self.parts.values():
             # While the server does not answer, the health of the other components is unknown.
             if part.child is not None and part.due is None and (beats or part.name == SERVER):
-                self._end_if_it_hangs(part)
+                self._end_if_hanging(part)
         if beats:
-            self._end_if_it_starts_no_task()
+            self._end_if_tasks_stay_queued()
 
     def _mark_healthy(self, name: str) -> None:
         part = self.parts[name]
         if part.child is not None:
             part.well_at = seams.monotonic()
 
-    def _end_if_it_hangs(self, part: Component) -> None:
+    def _end_if_hanging(self, part: Component) -> None:
         allowed = _START_S if part.well_at is None else _SILENT_S
         if (silent := seams.monotonic() - (part.well_at or part.began)) > allowed:
             self._note_end(part, f"has not responded for {silent:.0f} s")
 
-    def _end_if_it_starts_no_task(self) -> None:
+    def _end_if_tasks_stay_queued(self) -> None:
         """Restart the scheduler if a task stays queued although the executor has free slots."""
         part = self.parts[SCHEDULER]
         if part.child is None or part.due is not None or part.well_at is None:

@@ -15,7 +15,7 @@ from tidegate.connectors.files.export_folder import LINE, ExportedFile, ExportFo
 from tidegate.connectors.row_rules import DeclaredRules, RowRule, partition_rules
 from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.connectors.transactional import StagedRows, TransactionalSink
-from tidegate.connectors.valid_texts import columns_of_valid_text, holds_invalid_text, invalid_text_problem
+from tidegate.connectors.valid_texts import columns_of_valid_text, invalid_text_condition, invalid_text_problem
 from tidegate.delta import locate
 from tidegate.delta.dividing import Divided, Division, not_divisible
 from tidegate.delta.files.access import unavailable
@@ -166,7 +166,7 @@ class FileExport(TransactionalSink):
         rules = partition_rules(columns, self.partition_by)
         names = [name for name in kinds if name not in self.partition_by]
         for name in names if self.format != "parquet" else ():
-            if invalid := holds_invalid_text(quoted(name), kinds[name]):
+            if invalid := invalid_text_condition(quoted(name), kinds[name]):
                 rules.append(RowRule(f"{name} encoding", invalid, invalid_text_problem(name)))
         if self._refuses_null(names, kinds):
             rules.append(RowRule(f"{names[0]} not null", f"{quoted(names[0])} IS NULL", _null_problem(names[0])))

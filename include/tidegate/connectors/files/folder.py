@@ -55,7 +55,7 @@ class Pattern:
     parts: tuple[str, ...]
 
     @staticmethod
-    def of(text: str) -> Pattern:
+    def parse(text: str) -> Pattern:
         """Split `landing/*/x-*.json` into folder `landing` and parts `*` and `x-*.json`."""
         scheme, sep, path = text.rpartition("://")
         root = "/" if path.startswith("/") else ""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.connectors.files.folder import Folder
-from tidegate.connectors.files.formats.csv_headers import CsvHeader, files_by_header
+from tidegate.connectors.files.formats.csv_headers import CsvHeader, group_files_per_header
 from tidegate.connectors.files.formats.exact_values import as_declared, as_read, doubt
 from tidegate.connectors.files.formats.json_lines import as_text, no_utf8, strange_keys, unread
 from tidegate.connectors.files.formats.json_records import parse_records, split_arrays
-from tidegate.connectors.files.formats.malformed import fail_at_malformed, flag_malformed, note
+from tidegate.connectors.files.formats.malformed import fail_on_malformed, flag_malformed, note
 from tidegate.connectors.files.formats.plain_json import are_plain
 from tidegate.connectors.files.formats.plain_records import is_plain_record
 from tidegate.connectors.files.formats.utf8 import decode_lines, is_utf8
@@ -32,7 +32,7 @@ __all__ = [
     "empty_column",
     "empty_frame",
     "encoding_of",
-    "fail_at_overlooked",
+    "fail_on_overlooked",
     "no_rows_of",
     "nulled",
     "option_text",
@@ -137,10 +137,10 @@ def _read(
     read_columns = [*as_read(columns), Column(corrupt, "string")]
     reader = reader.schema(_schema_ddl(read_columns)).option("columnNameOfCorruptRecord", corrupt)
     frame = reader.option("mode", "PERMISSIVE").format("json").load(escaped(paths))
-    checked = fail_at_malformed(frame, columns, corrupt, context.source)
+    checked = fail_on_malformed(frame, columns, corrupt, context.source)
     if is_clean or (not options and are_plain(folder, names, columns, all_keys_known=all_keys)):
         return checked
-    return checked.unionByName(fail_at_overlooked(spark, source, paths, columns, options, context))
+    return checked.unionByName(fail_on_overlooked(spark, source, paths, columns, options, context))
 
 
 def _read_csv(
@@ -156,13 +156,13 @@ def _read_csv(
     keep = source.on_corrupt == "keep"
     selected = [quoted(column.name) for column in columns] + ([CORRUPT] if keep else [])
     frame: DataFrame | None = None
-    for header, with_header in files_by_header(options, folder, names, columns).items():
+    for header, with_header in group_files_per_header(options, folder, names, columns).items():
         paths = [folder.full(name) for name in with_header]
         rows, read, corrupt = csv_rows(spark, paths, header, columns, options)
         if keep:
             rows = flag_malformed(rows, read, corrupt, replaced=is_utf8(encoding_of(options)))
         else:
-            rows = fail_at_malformed(rows, read, corrupt, context.source)
+            rows = fail_on_malformed(rows, read, corrupt, context.source)
         missing = [empty_column(column) for column in columns if column not in header.columns]
         rows = rows.select("*", *missing).select(*selected)
         frame = rows if frame is None else frame.unionByName(rows)
@@ -170,7 +170,7 @@ def _read_csv(
     if keep or not is_utf8(encoding_of(options)):
         return frame
     paths = [folder.full(name) for name in names]
-    return frame.unionByName(fail_at_overlooked(spark, source, paths, columns, options, context))
+    return frame.unionByName(fail_on_overlooked(spark, source, paths, columns, options, context))
 
 
 def csv_rows(
@@ -290,7 +290,7 @@ def nulled(sql: str, column: Column, condition: str) -> str:
     return f"CASE WHEN {condition} THEN {sql.removesuffix(f' AS {name}')} END AS {name}"
 
 
-def fail_at_overlooked(
+def fail_on_overlooked(
     spark: SparkSession,
     source: FileOptions,
     paths: list[str],

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tidegate.connectors.files.folder import Folder
-from tidegate.connectors.files.formats.csv_headers import CsvHeader, files_by_header
+from tidegate.connectors.files.formats.csv_headers import CsvHeader, group_files_per_header
 from tidegate.connectors.files.formats.exact_values import as_read, doubt, doubt_of
 from tidegate.connectors.files.formats.misfits import NO_MISFITS, Names, sql_literal, summarize
 from tidegate.connectors.files.formats.utf8 import is_utf8
@@ -19,7 +19,7 @@ from tidegate.connectors.files.reading import (
     csv_records,
     csv_rows,
     encoding_of,
-    fail_at_overlooked,
+    fail_on_overlooked,
     option_text,
     parser_options,
 )
@@ -42,7 +42,7 @@ def survey_csv(spark: SparkSession, source: FileOptions, folder: Folder, names: 
     options = {key: option_text(value) for key, value in source.options.items()}
     checks = Names.beside(columns)
     frame: DataFrame | None = None
-    for header, with_header in files_by_header(options, folder, names, columns).items():
+    for header, with_header in group_files_per_header(options, folder, names, columns).items():
         paths = [folder.full(name) for name in with_header]
         has_further = source.schema_policy.rescues_keys and header.further()
         if not has_further and not _has_misfits(spark, source, paths, header, columns, options):
@@ -64,7 +64,7 @@ def read_rescuing_csv(
     options = {key: option_text(value) for key, value in source.options.items()}
     checks = Names.beside(columns)
     frame: DataFrame | None = None
-    for header, with_header in files_by_header(options, folder, names, columns).items():
+    for header, with_header in group_files_per_header(options, folder, names, columns).items():
         paths = [folder.full(name) for name in with_header]
         judged = _judged(spark, source, paths, header, columns, options, checks)
         frame = judged if frame is None else frame.unionByName(judged)
@@ -73,7 +73,7 @@ def read_rescuing_csv(
     if source.on_corrupt == "keep" or not is_utf8(encoding_of(options)):
         return rows
     paths = [folder.full(name) for name in names]
-    overlooked = fail_at_overlooked(spark, source, paths, columns, options, context)
+    overlooked = fail_on_overlooked(spark, source, paths, columns, options, context)
     rescued = F.lit(None).cast("string").alias(source.schema_policy.rescue_column)
     return rows.unionByName(overlooked.select("*", rescued))
 

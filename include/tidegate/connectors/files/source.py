@@ -196,7 +196,7 @@ class Files(Source):
 
     def shared_uri(self, place: Place) -> str:
         """See Source: the folder that contains all of the source's files."""
-        folder = fixed_folder(self.pattern) if self.by_interval else Pattern.of(self.pattern).folder
+        folder = fixed_folder(self.pattern) if self.by_interval else Pattern.parse(self.pattern).folder
         return shared_uri(place.url(folder))
 
     def problems(self) -> list[str]:
@@ -211,16 +211,16 @@ class Files(Source):
         """Plan the next files, each with its fingerprint, which is all that a plan reads of them."""
         if self.by_interval:
             return self._plan_interval(context)
-        pattern = Pattern.of(self.pattern)
-        position = _Position.of(start, pattern, context, self.moved_from)
+        pattern = Pattern.parse(self.pattern)
+        position = _Position.parse(start, pattern, context, self.moved_from)
         folder = open_folder(context.place, pattern.folder)
         if not folder.exists():
             raise missing_folder(context.source, folder.url, started=start is not None)
         consumed = ConsumedFiles(position.seen, context.blobs)
         unread = sorted(consumed.missing(folder.names(pattern)))
-        readable, passed_over = self._split_by_order(unread, position.after)
+        readable, passed_over = self._split_out_of_order(unread, position.after)
         if context.stop_position is not None:
-            stop = _Position.of(context.stop_position, pattern, context, self.moved_from)
+            stop = _Position.parse(context.stop_position, pattern, context, self.moved_from)
             after_stop = set(ConsumedFiles(stop.seen, context.blobs).missing(readable))
             readable = [name for name in readable if name not in after_stop]
         waiting = self._old_enough(folder, readable)
@@ -248,7 +248,7 @@ class Files(Source):
         parent = open_folder(context.place, fixed_folder(self.pattern))
         if not parent.exists():
             raise missing_folder(context.source, parent.url, started=False)
-        pattern = Pattern.of(fill_in(self.pattern, context.interval))
+        pattern = Pattern.parse(fill_in(self.pattern, context.interval))
         folder = open_folder(context.place, pattern.folder)
         names = sorted(folder.names(pattern)) if folder.exists() else []
         ready = self._old_enough(folder, names)
@@ -375,8 +375,8 @@ class Files(Source):
         """See Source. Positions know how many files were read, and whether a given file was."""
         if end is None or start == end or self.by_interval:
             return []
-        pattern = Pattern.of(self.pattern)
-        position = _Position.of(end, pattern, context, self.moved_from)
+        pattern = Pattern.parse(self.pattern)
+        position = _Position.parse(end, pattern, context, self.moved_from)
         folder = open_folder(context.place, pattern.folder)
         names = folder.names(pattern) if folder.exists() else []
         before = ConsumedFiles(start["seen"] if start is not None else [], context.blobs)
@@ -389,7 +389,7 @@ class Files(Source):
         missing = read_count - present
         return [f"{missing:,} of {read_count:,} files that were read are no longer in {folder.url}"]
 
-    def _split_by_order(self, unread: list[str], after: str) -> tuple[list[str], list[str]]:
+    def _split_out_of_order(self, unread: list[str], after: str) -> tuple[list[str], list[str]]:
         """Return the names that may be read next, in order, and those that are too low for the order by name."""
         if self.order == "arrival" or not after:
             return unread, []
@@ -444,12 +444,12 @@ class _Position:
         return {"folder": self.folder, "after": self.after, "seen": self.seen}
 
     @staticmethod
-    def of(start: Json | None, pattern: Pattern, context: SourceContext, moved_from: str | None) -> _Position:
+    def parse(start: Json | None, pattern: Pattern, context: SourceContext, moved_from: str | None) -> _Position:
         if start is None:
             return _Position(pattern.folder, "", [])
         if set(start) != {"folder", "after", "seen"}:
             raise foreign_position_error(context.source, start, "a position of a Files source")
-        if moved_from is not None and start["folder"] == Pattern.of(f"{moved_from.rstrip('/')}/*").folder:
+        if moved_from is not None and start["folder"] == Pattern.parse(f"{moved_from.rstrip('/')}/*").folder:
             start = start | {"folder": pattern.folder}
         if start["folder"] != pattern.folder:
             raise Invalid(
@@ -738,7 +738,7 @@ def _pattern_problems(pattern: object) -> list[str]:
     if "://" in pattern and not is_url(pattern) and not pattern.startswith("file://"):
         return [f"pattern {pattern!r} has an unknown scheme; write a path, or a URL like s3://bucket/folder/*.json"]
     problems = []
-    parts = Pattern.of(pattern).parts
+    parts = Pattern.parse(pattern).parts
     if not parts or ".." in parts:
         problems.append(f"pattern {pattern!r} leaves its folder: '..' is only allowed before the first wildcard")
     for part in parts:

@@ -21,7 +21,7 @@ def _list_partitions(offsets: Mapping[int, tuple[int, int]], template: str) -> s
     return "".join(lines)
 
 
-def other_cluster_error(source: str, topic: str, before: str, now: str) -> Invalid:
+def cluster_changed_error(source: str, topic: str, before: str, now: str) -> Invalid:
     """Return the error for brokers of another cluster, whose offsets are unrelated."""
     return Invalid(
         f"source {source!r}: topic {topic!r} is in another cluster than before: its id is {now}, it was {before}",
@@ -64,7 +64,7 @@ def planned_records_deleted_error(source: str, topic: str, deleted: Mapping[int,
     )
 
 
-def partition_went_back_error(source: str, topic: str, went_back: Mapping[int, tuple[int, int]]) -> Invalid:
+def partition_regressed_error(source: str, topic: str, went_back: Mapping[int, tuple[int, int]]) -> Invalid:
     """Return the error for a partition that ends before the position: a broker has lost its last records."""
     return Invalid(
         f"source {source!r}: topic {topic!r} ends before what was read or planned:"

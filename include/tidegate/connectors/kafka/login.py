@@ -53,7 +53,7 @@ class KafkaLogin:
     """`user:password` of the schema registry."""
 
     @staticmethod
-    def of(servers: str | None, connection: str | None, place: Place) -> KafkaLogin:
+    def resolve(servers: str | None, connection: str | None, place: Place) -> KafkaLogin:
         """Return the options of a connection. `servers`, if declared, replaces those of the connection."""
         options = place.connection(connection) if connection is not None else {}
         registry = options.pop(REGISTRY_LOGIN, None)

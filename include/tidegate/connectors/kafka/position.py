@@ -26,7 +26,7 @@ class TopicPosition:
         return {"cluster": self.cluster, "topic_id": self.topic_id, "offsets": offsets}
 
     @staticmethod
-    def of(start: Json, source: str) -> TopicPosition:
+    def parse(start: Json, source: str) -> TopicPosition:
         if set(start) != {"cluster", "topic_id", "offsets"}:
             raise foreign_position_error(source, start, "a position of a Kafka source")
         offsets = {int(partition): offset for partition, offset in start["offsets"].items()}

@@ -341,7 +341,7 @@ def _is_good_sql(
 ) -> str:
     """Return SQL that is true for a good record and fails otherwise.
 
-    Spark pushes nothing down through it: see `fail_at_malformed`.
+    Spark pushes nothing down through it: see `fail_on_malformed`.
     """
     text, why = quoted(names.text), quoted(names.why)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.connectors.declaring import collation_problems
 from tidegate.connectors.row_rules import RowRule
-from tidegate.connectors.valid_texts import columns_of_valid_text, holds_invalid_text, invalid_text_problem
+from tidegate.connectors.valid_texts import columns_of_valid_text, invalid_text_condition, invalid_text_problem
 from tidegate.delta.log.schema import columns, render
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
@@ -159,7 +159,7 @@ class RecordForm:
             names += self._names_in_value(schema)
         rules = []
         for name in dict.fromkeys(names):
-            if invalid := holds_invalid_text(quoted(name), columns(schema)[name]["type"]):
+            if invalid := invalid_text_condition(quoted(name), columns(schema)[name]["type"]):
                 rules.append(RowRule(f"{name} encoding", invalid, invalid_text_problem(name)))
         return rules
 

@@ -155,7 +155,7 @@ class KafkaTopic(TransactionalSink):
 
     def shared_uri(self, place: Place) -> str:
         """See Sink."""
-        return KafkaLogin.of(self.servers, self.connection, place).shared_uri(self.topic)
+        return KafkaLogin.resolve(self.servers, self.connection, place).shared_uri(self.topic)
 
     def describe(self) -> Json:
         return {
@@ -243,7 +243,7 @@ class KafkaTopic(TransactionalSink):
     def check(self, context: SinkContext) -> None:
         cluster = self._cluster(context)
         topic = self._ensure_topics(cluster, context)
-        self._refuse_other_topic(self._mark(cluster, context, settled=False), topic, context)
+        self._refuse_replaced_topic(self._mark(cluster, context, settled=False), topic, context)
 
     def _ensure_topics(self, cluster: Cluster, context: SinkContext) -> TopicInfo:
         """Return the topic. Check it and the topic of marks, and create them if the declaration allows it."""
@@ -304,7 +304,7 @@ class KafkaTopic(TransactionalSink):
     # --- staging --------------------------------------------------------------------------------------------
 
     def declared_rules(self, place: Place) -> Json | None:
-        cluster = Cluster(KafkaLogin.of(self.servers, self.connection, place), _RIGHTS)
+        cluster = Cluster(KafkaLogin.resolve(self.servers, self.connection, place), _RIGHTS)
         topic = find_topic(cluster, self.topic)
         return declared_by(topic) if topic is not None else None
 
@@ -358,7 +358,7 @@ class KafkaTopic(TransactionalSink):
             try:
                 return self._send(rows, sender, topic, context)
             except ProducerFenced:
-                if not self._wait_for_other_publisher(rows, context) and sender.overdue:
+                if not self._wait_for_publisher(rows, context) and sender.overdue:
                     raise self._too_slow(rows) from None
                 return False
             finally:
@@ -372,7 +372,7 @@ class KafkaTopic(TransactionalSink):
             return False
         if before is None:
             self._refuse_lost_marks(rows, cluster, context)
-        self._refuse_other_topic(before, topic, context)
+        self._refuse_replaced_topic(before, topic, context)
         wait_for_transactions(cluster, topic)
         mark = _first_mark(topic, rows.checkpoint, rows.after, rows.attempt)
         if before is not None and before.checkpoint == rows.checkpoint:
@@ -417,7 +417,7 @@ class KafkaTopic(TransactionalSink):
                 sender.close()
             self._mark(cluster, context, settled=True)
 
-    def _wait_for_other_publisher(self, rows: StagedRows, context: SinkContext) -> bool:
+    def _wait_for_publisher(self, rows: StagedRows, context: SinkContext) -> bool:
         """Wait for the publisher that has fenced this one, and return whether it has published the checkpoint.
 
         If both tried again at once, they might fence each other endlessly.
@@ -447,7 +447,7 @@ class KafkaTopic(TransactionalSink):
         return seconds_in(self.transaction_timeout)
 
     def _cluster(self, context: SinkContext) -> Cluster:
-        return Cluster(KafkaLogin.of(self.servers, self.connection, context.place), _RIGHTS)
+        return Cluster(KafkaLogin.resolve(self.servers, self.connection, context.place), _RIGHTS)
 
     def _marks_topic(self, context: SinkContext) -> str:
         name = self.marks or f"{self.topic}.tidegate.{context.pipeline}.{context.sink}"
@@ -489,7 +489,7 @@ class KafkaTopic(TransactionalSink):
             return []
         return [(self.checkpoint_header, str(rows.checkpoint).encode())]
 
-    def _refuse_other_topic(self, mark: TopicMark | None, topic: TopicInfo, context: SinkContext) -> None:
+    def _refuse_replaced_topic(self, mark: TopicMark | None, topic: TopicInfo, context: SinkContext) -> None:
         if mark is None or (mark.cluster, mark.topic_id) == (topic.cluster, topic.id):
             return
         raise Invalid(
@@ -528,7 +528,7 @@ class KafkaTopic(TransactionalSink):
 
 def _in_order(rows: StagedRows) -> Iterator[pa.RecordBatch]:
     """Yield the records part by part, in order: a later part may remove a key that an earlier one adds."""
-    for part in rows.split_by_part():
+    for part in rows.split_parts():
         yield from part.removed_batches()
         yield from part.batches()
 

@@ -139,7 +139,7 @@ class Kafka(Source):
 
     def shared_uri(self, place: Place) -> str:
         """See Source."""
-        return KafkaLogin.of(self.servers, self.connection, place).shared_uri(self.topic)
+        return KafkaLogin.resolve(self.servers, self.connection, place).shared_uri(self.topic)
 
     @property
     def schema_policy(self) -> SchemaPolicy:
@@ -199,11 +199,11 @@ class Kafka(Source):
         # Asked before the ends, so that records that arrive in between do not seem to wait for a transaction.
         written = client.written(topic.partitions)
         first, end = client.ends(topic.partitions)
-        before = TopicPosition.of(start, context.source) if start is not None else None
+        before = TopicPosition.parse(start, context.source) if start is not None else None
         begin, expired = self._begin(before, topic, first, end, context.source)
         last = end
         if context.stop_position is not None:
-            stop = TopicPosition.of(context.stop_position, context.source).offsets
+            stop = TopicPosition.parse(context.stop_position, context.source).offsets
             last = {partition: min(end[partition], stop.get(partition, 0)) for partition in end}
         waiting = {}
         for partition in topic.partitions:
@@ -247,7 +247,7 @@ class Kafka(Source):
             return Amount(rows=0)
         client, topic = self._topic(context)
         planned = TopicPosition(splits["cluster"], splits["topic_id"], {})
-        _refuse_other_topic(planned, topic, self.topic, context.source)
+        _refuse_replaced_topic(planned, topic, self.topic, context.source)
         first, end = client.ends(topic.partitions)
         deleted, went_back = {}, {}
         for partition, (begin, after) in ranges.items():
@@ -258,7 +258,7 @@ class Kafka(Source):
         if deleted:
             raise errors.planned_records_deleted_error(context.source, self.topic, deleted)
         if went_back:
-            raise errors.partition_went_back_error(context.source, self.topic, went_back)
+            raise errors.partition_regressed_error(context.source, self.topic, went_back)
         return None  # with transactions, a range has fewer records than offsets
 
     def upper_bound(self, splits: Json) -> Amount:
@@ -275,7 +275,7 @@ class Kafka(Source):
         return client, topic
 
     def _login(self, context: SourceContext) -> KafkaLogin:
-        return KafkaLogin.of(self.servers, self.connection, context.place)
+        return KafkaLogin.resolve(self.servers, self.connection, context.place)
 
     def _begin(
         self,
@@ -288,7 +288,7 @@ class Kafka(Source):
         """Return where to begin in each partition, and how many offsets have expired since the last plan."""
         if before is None:
             return TopicPosition(topic.cluster, topic.id, dict(first)), 0
-        _refuse_other_topic(before, topic, self.topic, source)
+        _refuse_replaced_topic(before, topic, self.topic, source)
         offsets = {partition: before.offsets.get(partition, 0) for partition in topic.partitions}
         expired = {}
         for partition, offset in offsets.items():
@@ -303,7 +303,7 @@ class Kafka(Source):
             if end[partition] < offset:
                 went_back[partition] = (offset, end[partition])
         if went_back:
-            raise errors.partition_went_back_error(source, self.topic, went_back)
+            raise errors.partition_regressed_error(source, self.topic, went_back)
         expired_count = sum(oldest - offset for offset, oldest in expired.values())
         return TopicPosition(topic.cluster, topic.id, offsets), expired_count
 
@@ -339,7 +339,7 @@ class Kafka(Source):
             return True
         if position is None:
             return False
-        reached, required = TopicPosition.of(position, context.source), TopicPosition.of(other, context.source)
+        reached, required = TopicPosition.parse(position, context.source), TopicPosition.parse(other, context.source)
         same_topic = (reached.cluster, reached.topic_id) == (required.cluster, required.topic_id)
         return same_topic and all(
             reached.offsets.get(partition, 0) >= offset for partition, offset in required.offsets.items()
@@ -348,13 +348,13 @@ class Kafka(Source):
     def on_checkpoint_completed(self, end: Json, context: SourceContext) -> None:
         """See Source. Sets the offsets of the consumer group, if one is declared."""
         if self.group is not None:
-            position = TopicPosition.of(end, context.source)
+            position = TopicPosition.parse(end, context.source)
             SourceTopic(self.topic, self._login(context)).commit(self.group, position.offsets)
 
 
-def _refuse_other_topic(before: TopicPosition, topic: TopicState, name: str, source: str) -> None:
+def _refuse_replaced_topic(before: TopicPosition, topic: TopicState, name: str, source: str) -> None:
     if before.cluster != topic.cluster:
-        raise errors.other_cluster_error(source, name, before.cluster, topic.cluster)
+        raise errors.cluster_changed_error(source, name, before.cluster, topic.cluster)
     if before.topic_id != topic.id:
         raise errors.topic_recreated_error(source, name, before.topic_id, topic.id)
 

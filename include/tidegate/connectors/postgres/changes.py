@@ -45,9 +45,9 @@ from tidegate.connectors.postgres.columns import (
 from tidegate.connectors.postgres.history import (
     ServerHistory,
     find_history,
-    nothing_to_accept_error,
     older_copy,
-    refuse_other_timeline,
+    refuse_changed_timeline,
+    same_timeline_error,
 )
 from tidegate.connectors.postgres.layout import column_numbers
 from tidegate.connectors.postgres.messages import (
@@ -170,7 +170,7 @@ class PostgresChanges(Source):
         return {"kind": self.kind, **vars(self)}
 
     def shared_uri(self, place: Place) -> str | None:
-        return Database.of(place, self.connection).shared_uri(self.table_name)
+        return Database.resolve(place, self.connection).shared_uri(self.table_name)
 
     def problems(self) -> list[str]:
         problems = table_problems(self.table) + connection_problems(self.connection)
@@ -185,7 +185,7 @@ class PostgresChanges(Source):
     @property
     def table_name(self) -> TableName:
         """The table, with its schema."""
-        return TableName.of(self.table)
+        return TableName.parse(self.table)
 
     def beginning(self, context: SourceContext) -> Json | None:
         with self._database(context).session("looking at the slot") as session:
@@ -208,8 +208,8 @@ class PostgresChanges(Source):
             cursor = session.cursor()
             slot, table = self._find_slot(cursor, context), self._table(cursor, context)
             position = start if start is not None else self._initial_position(slot, table)
-            self._refuse_other_server(slot, position, context)
-            refuse_other_timeline(context.source, slot.history, position)
+            self._refuse_changed_server(slot, position, context)
+            refuse_changed_timeline(context.source, slot.history, position)
             self._refuse_gap(slot, position["lsn"], context)
             self._refuse_shorter_log(slot, position["lsn"], context)
             columns = read_columns(self.table_name, table, self._sent(slot, table), self.as_text)
@@ -261,8 +261,8 @@ class PostgresChanges(Source):
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
         with self._database(context).session("verifying the range") as session:
             slot = self._find_slot(session.cursor(), context)
-        self._refuse_other_server(slot, splits, context)
-        refuse_other_timeline(context.source, slot.history, splits)
+        self._refuse_changed_server(slot, splits, context)
+        refuse_changed_timeline(context.source, slot.history, splits)
         self._refuse_gap(slot, splits["first"], context)
         self._refuse_shorter_log(slot, splits["end"], context)
         return Amount(bytes=splits["end"] - splits["first"])
@@ -321,9 +321,9 @@ class PostgresChanges(Source):
         with self._database(context).session("looking for what was read last") as session:
             cursor = session.cursor()
             slot, table = self._find_slot(cursor, context), self._table(cursor, context)
-            self._refuse_other_server(slot, position, context)
+            self._refuse_changed_server(slot, position, context)
             if position.get("timeline", slot.history.timeline) == slot.history.timeline and not unproven:
-                raise nothing_to_accept_error(context.source, slot.history)
+                raise same_timeline_error(context.source, slot.history)
             self._refuse_gap(slot, position["lsn"], context)
             self._refuse_shorter_log(slot, position["lsn"], context)
             if unproven:
@@ -338,7 +338,7 @@ class PostgresChanges(Source):
     # --- slot and table -------------------------------------------------------------------------------------
 
     def _database(self, context: SourceContext) -> Database:
-        return Database.of(context.place, self.connection)
+        return Database.resolve(context.place, self.connection)
 
     def _find_slot(self, cursor: Any, context: SourceContext) -> Slot:
         """Return the slot. Raise Invalid if the slot or the publication cannot be used."""
@@ -418,7 +418,7 @@ class PostgresChanges(Source):
 
     # --- checks against the position ------------------------------------------------------------------------
 
-    def _refuse_other_server(self, slot: Slot, position: Json, context: SourceContext) -> None:
+    def _refuse_changed_server(self, slot: Slot, position: Json, context: SourceContext) -> None:
         if slot.history.system != position["system"]:
             raise Invalid(
                 f"source {context.source!r}: connection {self.connection!r} leads to another server than before, "

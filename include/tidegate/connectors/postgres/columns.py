@@ -27,7 +27,7 @@ __all__ = [
     "planned_columns",
     "read_columns",
     "recorded",
-    "refuse_other_columns",
+    "refuse_changed_columns",
     "unreadable_values",
 ]
 
@@ -187,7 +187,7 @@ def recorded(columns: Iterable[ReadColumn]) -> list[list[Any]]:
     return [[column.name, column.type, column.number] for column in columns]
 
 
-def refuse_other_columns(source: str, table: TableName, existing: FoundTable, columns: Iterable[ReadColumn]) -> None:
+def refuse_changed_columns(source: str, table: TableName, existing: FoundTable, columns: Iterable[ReadColumn]) -> None:
     """Raise Invalid if a planned column was dropped, replaced, or given another type."""
     changed = []
     for column in columns:

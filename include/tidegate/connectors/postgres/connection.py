@@ -61,7 +61,7 @@ class Database:
     options: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def of(cls, place: Place, connection: str) -> Database:
+    def resolve(cls, place: Place, connection: str) -> Database:
         """Look up a connection. Raise Invalid if it does not exist."""
         return cls(connection, _DEFAULTS | place.connection(connection))
 

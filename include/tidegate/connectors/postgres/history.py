@@ -17,10 +17,10 @@ from tidegate.records.records import Json
 __all__ = [
     "ServerHistory",
     "find_history",
-    "nothing_read_error",
-    "nothing_to_accept_error",
     "older_copy",
-    "refuse_other_timeline",
+    "refuse_changed_timeline",
+    "same_timeline_error",
+    "unread_position_error",
 ]
 
 
@@ -61,7 +61,7 @@ def find_history(cursor: Any, source: str, connection: str) -> ServerHistory:
     return ServerHistory(str(system), int(timeline, 16), str(started))
 
 
-def refuse_other_timeline(source: str, history: ServerHistory, position: Json, *, unread: bool = False) -> None:
+def refuse_changed_timeline(source: str, history: ServerHistory, position: Json, *, unread: bool = False) -> None:
     """Raise Invalid if the server is on another timeline than the position. Old positions have no timeline.
 
     unread: nothing has been read yet, so that there is nothing to look up.
@@ -105,7 +105,7 @@ def older_copy(source: str, problem: str, more_help: str = "") -> Invalid:
     )
 
 
-def nothing_read_error(source: str) -> Invalid:
+def unread_position_error(source: str) -> Invalid:
     """Return the error for a position from before anything was read."""
     return Invalid(
         f"source {source!r} has read nothing yet that could be looked up",
@@ -115,7 +115,7 @@ def nothing_read_error(source: str) -> Invalid:
     )
 
 
-def nothing_to_accept_error(source: str, history: ServerHistory) -> Invalid:
+def same_timeline_error(source: str, history: ServerHistory) -> Invalid:
     """Return the error for a server that is on the same timeline as before."""
     return Invalid(
         f"source {source!r}: the server is still on timeline {history.timeline}",

@@ -36,10 +36,10 @@ def column_numbers(
     if earlier_numbers and all(earlier_numbers):
         # Other columns had been dropped before that earlier change.
         dropped = [number for number in dropped if number in earlier_numbers or number > max(earlier_numbers)]
-    return _numbers_by_order(len(names), sorted(numbers.values()), dropped)
+    return _column_numbers(len(names), sorted(numbers.values()), dropped)
 
 
-def _numbers_by_order(count: int, present: Sequence[int], dropped: Sequence[int]) -> list[int] | None:
+def _column_numbers(count: int, present: Sequence[int], dropped: Sequence[int]) -> list[int] | None:
     """Return the numbers of `count` columns, or None if several solutions exist.
 
     They are all `present` columns up to some number, and some of the `dropped` ones.

@@ -25,8 +25,8 @@ __all__ = [
     "make_marks",
     "marks_of",
     "move_mark",
-    "refuse_other_publishers",
-    "refuse_other_table",
+    "refuse_replaced_table",
+    "refuse_second_publisher",
 ]
 
 LOCK_SECONDS = 10
@@ -85,7 +85,7 @@ def find_mark(cursor: Any, table: TableName, context: SinkContext, checkpoint: i
     return _read_mark(cursor, table, context, checkpoint, "")
 
 
-def refuse_other_publishers(
+def refuse_second_publisher(
     cursor: Any, table: TableName, context: SinkContext, existing: FoundTable | None, *, take_over: bool, alone: bool
 ) -> None:
     """Raise Invalid if another pipeline with this name publishes this sink to the table.
@@ -119,7 +119,7 @@ def refuse_other_publishers(
             )
 
 
-def refuse_other_table(
+def refuse_replaced_table(
     mark: SinkMark | None, existing: FoundTable | None, table: TableName, context: SinkContext
 ) -> None:
     """Raise Corrupt if the mark is of a table that no longer exists, whose rows this one would lack."""

@@ -29,19 +29,19 @@ from tidegate.connectors.postgres.mark import (
     make_marks,
     marks_of,
     move_mark,
-    refuse_other_publishers,
-    refuse_other_table,
+    refuse_replaced_table,
+    refuse_second_publisher,
 )
 from tidegate.connectors.postgres.rights import dependents_of, is_owner, refuse_missing_rights
 from tidegate.connectors.postgres.types import (
     column_type,
     fits,
     fits_all,
-    held_as,
-    keeps_its_json,
     name_problems,
     not_null_names,
+    preserves_json,
     refusal_of,
+    staged_column_types,
     staged_columns,
     table_rules,
     widened_table,
@@ -92,7 +92,7 @@ class PostgresSink(TransactionalSink):
 
     def shared_uri(self, place: Place) -> str | None:
         """See Sink."""
-        return Database.of(place, self.connection).shared_uri(self.table_name)
+        return Database.resolve(place, self.connection).shared_uri(self.table_name)
 
     def describe(self) -> Json:
         return {
@@ -115,7 +115,7 @@ class PostgresSink(TransactionalSink):
     @property
     def table_name(self) -> TableName:
         """The table, with its schema."""
-        return TableName.of(self.table)
+        return TableName.parse(self.table)
 
     # --- before a checkpoint --------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class PostgresSink(TransactionalSink):
         problems = []
         for name in changed:
             before, after = existing.columns[name].type, wide.columns[name].type
-            if self.allow_rollback and self.keys and not keeps_its_json(before, after):
+            if self.allow_rollback and self.keys and not preserves_json(before, after):
                 problems.append(
                     f"{name!r} is {after}; the table has {before}, and with allow_rollback=True it cannot become "
                     "wider: a rollback could not recognise rows that were replaced before"
@@ -224,7 +224,7 @@ class PostgresSink(TransactionalSink):
     # --- in a job -------------------------------------------------------------------------------------------
 
     def declared_rules(self, place: Place) -> Json | None:
-        with Database.of(place, self.connection).session("looking at the table") as session:
+        with Database.resolve(place, self.connection).session("looking at the table") as session:
             existing = find_table(session.cursor(), self.table_name)
         return msgspec.json.decode(msgspec.json.encode(existing)) if existing is not None else None
 
@@ -296,13 +296,13 @@ class PostgresSink(TransactionalSink):
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         def add_all(cursor: Any, mark: SinkMark) -> FoundTable | None:
             existing = find_table(cursor, self.table_name)
-            refuse_other_table(mark, existing, self.table_name, context)
-            refuse_other_publishers(
+            refuse_replaced_table(mark, existing, self.table_name, context)
+            refuse_second_publisher(
                 cursor, self.table_name, context, existing, take_over=self.take_over, alone=self.allow_rollback
             )
             if self.take_over:
                 self._end_ownership(cursor, context)
-            parts = list(rows.split_by_part())
+            parts = list(rows.split_parts())
             for part in parts:  # the table changes before it has rows of this transaction
                 existing = self._fit_table(cursor, part, existing)
             for part in parts:
@@ -324,7 +324,7 @@ class PostgresSink(TransactionalSink):
         def remove_rows_after(cursor: Any, mark: SinkMark) -> FoundTable | None:
             existing = find_table(cursor, self.table_name)
             if after is not None:
-                refuse_other_table(mark, existing, self.table_name, context)
+                refuse_replaced_table(mark, existing, self.table_name, context)
                 problem = self._undo_problem(mark, after)
                 if problem or existing is None:
                     raise Invalid(
@@ -464,7 +464,7 @@ class PostgresSink(TransactionalSink):
     # --- table and mark -------------------------------------------------------------------------------------
 
     def _database(self, context: SinkContext) -> Database:
-        return Database.of(context.place, self.connection)
+        return Database.resolve(context.place, self.connection)
 
     def _mark(self, context: SinkContext) -> SinkMark | None:
         with self._database(context).session("reading the mark") as session:
@@ -479,8 +479,8 @@ class PostgresSink(TransactionalSink):
         # without a mark is fine, but a mark without its table is an error.
         mark = find_mark(cursor, table, context, checkpoint)
         existing = find_table(cursor, table)
-        refuse_other_table(mark, existing, table, context)
-        refuse_other_publishers(cursor, table, context, existing, take_over=self.take_over, alone=self.allow_rollback)
+        refuse_replaced_table(mark, existing, table, context)
+        refuse_second_publisher(cursor, table, context, existing, take_over=self.take_over, alone=self.allow_rollback)
         return existing, mark
 
     def _end_ownership(self, cursor: Any, context: SinkContext) -> None:
@@ -555,7 +555,7 @@ class PostgresSink(TransactionalSink):
         """
         if rows.columns is None:
             return {}
-        return held_as(rows.columns)
+        return staged_column_types(rows.columns)
 
     def _changes(self, rows: StagedRows, existing: FoundTable) -> list[str]:
         """Return the changes of the table since staging that could make it refuse rows."""

@@ -31,16 +31,16 @@ from tidegate.connectors.postgres.columns import (
     planned_columns,
     read_columns,
     recorded,
-    refuse_other_columns,
+    refuse_changed_columns,
     unreadable_values,
 )
 from tidegate.connectors.postgres.history import (
     ServerHistory,
     find_history,
-    nothing_read_error,
-    nothing_to_accept_error,
     older_copy,
-    refuse_other_timeline,
+    refuse_changed_timeline,
+    same_timeline_error,
+    unread_position_error,
 )
 from tidegate.connectors.schema.ddl import Column
 from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, Survey
@@ -128,7 +128,7 @@ class PostgresTable(TypedSource):
         return {"kind": self.kind, **{name: getattr(self, name) for name in names}, **self.describe_columns()}
 
     def shared_uri(self, place: Place) -> str | None:
-        return Database.of(place, self.connection).shared_uri(self.table_name)
+        return Database.resolve(place, self.connection).shared_uri(self.table_name)
 
     def problems(self) -> list[str]:
         problems = table_problems(self.table) + connection_problems(self.connection)
@@ -148,7 +148,7 @@ class PostgresTable(TypedSource):
     @property
     def table_name(self) -> TableName:
         """The table, with its schema."""
-        return TableName.of(self.table)
+        return TableName.parse(self.table)
 
     def beginning(self, context: SourceContext) -> Json | None:
         if self.start != "latest":
@@ -174,12 +174,12 @@ class PostgresTable(TypedSource):
             columns = read_columns(self.table_name, table, names, self.as_text)
             first, excluded = 0, ""
             if start is not None:
-                self._refuse_other_table(start, table, history, context)
-                refuse_other_timeline(context.source, history, start, unread="last" not in start)
+                self._refuse_replaced_table(start, table, history, context)
+                refuse_changed_timeline(context.source, history, start, unread="last" not in start)
                 first, excluded = int(start["xid"]), start.get("seen", "")
             horizon = _horizon(cursor)
             if horizon < first:
-                raise self._other_table_error(context)  # an older copy, which assigns the same transaction ids again
+                raise self._replaced_table_error(context)  # an older copy, which assigns the same transaction ids again
             if start is not None:
                 self._refuse_older_copy(cursor, start, table, history, context)
             if context.stop_position is not None:
@@ -220,10 +220,10 @@ class PostgresTable(TypedSource):
         with self._database(context).session("verifying the range") as session:
             cursor = session.cursor()
             table, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
-            self._refuse_other_table(splits, table, history, context)
-            refuse_other_timeline(context.source, history, splits)
+            self._refuse_replaced_table(splits, table, history, context)
+            refuse_changed_timeline(context.source, history, splits)
             columns = planned_columns(splits["columns"], self.as_text)
-            refuse_other_columns(context.source, self.table_name, table, columns)
+            refuse_changed_columns(context.source, self.table_name, table, columns)
             self.refuse_unfit(_spark_columns(columns), context)
             self._refuse_older_copy(cursor, splits, table, history, context)
             self._refuse_unreadable(cursor, columns, splits, context)
@@ -236,17 +236,17 @@ class PostgresTable(TypedSource):
         with self._database(context).session("looking for what was read last") as session:
             cursor = session.cursor()
             table, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
-            self._refuse_other_table(position, table, history, context)
+            self._refuse_replaced_table(position, table, history, context)
             if _horizon(cursor) < int(position["xid"]):
-                raise self._other_table_error(context)
+                raise self._replaced_table_error(context)
             if unproven:
                 position = {name: value for name, value in position.items() if name != "last"}
             else:
                 self._refuse_older_copy(cursor, position, table, history, context)
                 if position.get("timeline", history.timeline) == history.timeline:
-                    raise nothing_to_accept_error(context.source, history)
+                    raise same_timeline_error(context.source, history)
                 if "last" not in position:
-                    raise nothing_read_error(context.source)
+                    raise unread_position_error(context.source)
         return position | history.json
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
@@ -287,7 +287,7 @@ class PostgresTable(TypedSource):
     # --- table and position ---------------------------------------------------------------------------------
 
     def _database(self, context: SourceContext) -> Database:
-        return Database.of(context.place, self.connection)
+        return Database.resolve(context.place, self.connection)
 
     def _find_table(self, cursor: Any, context: SourceContext) -> FoundTable:
         """Return the table. Raise Invalid if its ranges could not be read repeatably."""
@@ -321,14 +321,14 @@ class PostgresTable(TypedSource):
             )
         return table
 
-    def _refuse_other_table(
+    def _refuse_replaced_table(
         self, recorded: Json, table: FoundTable, history: ServerHistory, context: SourceContext
     ) -> None:
         """Raise Invalid if the table is not that of a recorded position or range."""
         if recorded["table"] != table.oid or recorded.get("system", history.system) != history.system:
-            raise self._other_table_error(context)
+            raise self._replaced_table_error(context)
 
-    def _other_table_error(self, context: SourceContext) -> Invalid:
+    def _replaced_table_error(self, context: SourceContext) -> Invalid:
         return Invalid(
             f"source {context.source!r}: {self.table_name} is not the table that was read before: it was created "
             "again, or the database was restored, elsewhere or to an earlier time, where transactions have other ids",
@@ -406,7 +406,7 @@ class PostgresTable(TypedSource):
             return first
         name = quoted_name(self.xid_column)
 
-        def xid_at(offset: int) -> int | None:
+        def read_xid(offset: int) -> int | None:
             # Without the alias, the column of the result would have the same name, and be sorted as text.
             cursor.execute(
                 f"SELECT {name}::text AS xid_text FROM {self.table_name.sql} "
@@ -415,10 +415,10 @@ class PostgresTable(TypedSource):
             row = cursor.fetchone()
             return int(row[0]) if row is not None else None
 
-        end = xid_at(bound)
+        end = read_xid(bound)
         if end is None:
             return horizon
-        if end == xid_at(0):  # the first transaction alone exceeds the bound
+        if end == read_xid(0):  # the first transaction alone exceeds the bound
             return end + 1
         return end
 

@@ -30,7 +30,7 @@ class TableName:
     name: str
 
     @classmethod
-    def of(cls, text: str) -> TableName:
+    def parse(cls, text: str) -> TableName:
         """Parse "sales" (in the schema public) or "shop.sales"."""
         schema, dot, name = text.partition(".")
         if not dot:

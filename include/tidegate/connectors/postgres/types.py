@@ -16,7 +16,7 @@ from tidegate.connectors.postgres import FoundTable, TableColumn
 from tidegate.connectors.postgres.table import MAX_NAME_LENGTH
 from tidegate.connectors.row_rules import DeclaredRules, RowRule, exempting, is_broken
 from tidegate.connectors.schema.widening import wider_type
-from tidegate.connectors.valid_texts import holds_invalid_text
+from tidegate.connectors.valid_texts import invalid_text_condition
 from tidegate.delta.log.schema import render
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
@@ -28,12 +28,12 @@ __all__ = [
     "column_type",
     "fits",
     "fits_all",
-    "held_as",
     "is_copied",
-    "keeps_its_json",
     "name_problems",
     "not_null_names",
+    "preserves_json",
     "refusal_of",
+    "staged_column_types",
     "staged_columns",
     "table_rules",
     "widened_table",
@@ -179,7 +179,7 @@ def _spark_name(kind: str) -> str:
     return names.get(kind, "")
 
 
-def keeps_its_json(before: str, after: str) -> bool:
+def preserves_json(before: str, after: str) -> bool:
     """Return whether values of a column look the same as JSON after the column has become wider.
 
     The history of a sink that replaces rows recognises rows by their JSON.
@@ -212,7 +212,7 @@ def staged_columns(
 ) -> list[Column]:
     """Return the expression that stages each column. Staging fails for a row that breaks a rule.
 
-    The metadata of a column records its types: see `held_as`.
+    The metadata of a column records its types: see `staged_column_types`.
 
     table: None if the first rows create it. keys: columns that must not be null.
     """
@@ -296,7 +296,7 @@ def _value_rules(field: Json, column: TableColumn | None) -> Iterator[RowRule]:
         staged = F.to_json(value, _JSON)
         has_zero = (F.instr(staged, "\\u0000") > 0) & staged.rlike(r"(?<!\\)(\\\\)*\\u0000")
         yield rule("zero byte", has_zero, "contains a zero byte")
-        invalid = holds_invalid_text(quoted(name), kind)
+        invalid = invalid_text_condition(quoted(name), kind)
         if invalid:  # converting it to JSON would silently change the text
             yield rule("encoding", invalid, "contains a text that is not valid UTF-8")
     elif kind == "string":
@@ -405,7 +405,7 @@ def not_null_names(schema: Json) -> set[str]:
     return {field["name"] for field in schema["fields"] if _metadata(field).get("not_null")}
 
 
-def held_as(schema: Json) -> dict[str, tuple[str, str]]:
+def staged_column_types(schema: Json) -> dict[str, tuple[str, str]]:
     """Return two types of each staged column: the one that the sink creates, and the table's at staging."""
     types = {}
     for field in schema["fields"]:

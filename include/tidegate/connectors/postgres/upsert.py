@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.connectors.declaring import (
     collation_problems,
-    describe_by_key,
+    describe_keyed_sink,
     key_and_order_problems,
     keyed_problems,
     refuse_order,
@@ -119,7 +119,7 @@ class PostgresUpsert(PostgresSink):
         return self.order_by, self.delete_when
 
     def describe(self) -> Json:
-        return super().describe() | describe_by_key(self)
+        return super().describe() | describe_keyed_sink(self)
 
     def problems(self) -> list[str]:
         return super().problems() + keyed_problems(self, "PostgresAppend")
@@ -184,7 +184,7 @@ class PostgresUpsert(PostgresSink):
         staged = super().settled(staged, context, staging)
         location, folder = self.staging_folder(context), f"{staging.folder(context)}/settled"
         table = Table(location, from_spark(staged.columns), ())
-        sources = list(map(InputFile.of, staged.files))
+        sources = list(map(InputFile.from_file, staged.files))
         outdated = outdated_rows(table, sources, self.keys, self.order_by, [False] * len(sources))
         if not outdated:
             return staged

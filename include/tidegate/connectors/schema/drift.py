@@ -33,9 +33,9 @@ __all__ = [
     "columns_after",
     "common_type",
     "evolved_schema",
-    "not_seen_before",
     "policy_problems",
     "rescued_json",
+    "select_new_columns",
     "type_of_variant",
 ]
 
@@ -181,7 +181,7 @@ def columns_after(schema: SourceSchema, drift: Drift, checkpoint: int) -> set[st
     return {column.name for column in parse_ddl(following.ddl)} - {column.name for column in columns}
 
 
-def not_seen_before(schema: SourceSchema, drift: Drift) -> list[FoundColumn]:
+def select_new_columns(schema: SourceSchema, drift: Drift) -> list[FoundColumn]:
     """Return the keys with values that no checkpoint had found when this schema was planned.
 
     If there were more than a plan remembers, a further one may have been seen, so none counts.

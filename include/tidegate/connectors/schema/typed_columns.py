@@ -231,9 +231,9 @@ class TypedSource(Source):
         for column in actual:
             if column.name not in taken:
                 kind: Literal["new", "case"] = "case" if column.name.casefold() in names else "new"
-                misfits.append(UnfitColumn(column.name, kind, _known_type(column.type)))
+                misfits.append(UnfitColumn(column.name, kind, _type_of_new_column(column.type)))
         for column, there in matched.items():
-            if not _holds(column.type, _spelled(there.type)):
+            if not _includes_type(column.type, _spelled(there.type)):
                 are_integers = column.type in _INTEGERS and there.type in _INTEGERS
                 bits = _INTEGERS[column.type] if are_integers else None
                 misfits.append(UnfitColumn(there.name, "type", there.type, bits))
@@ -264,7 +264,7 @@ def _matched(columns: Sequence[Column], actual: Sequence[Column]) -> dict[Column
     return matched
 
 
-def _known_type(kind: str) -> str:
+def _type_of_new_column(kind: str) -> str:
     """Return the type that a new column gets. What a schema cannot declare is kept as text."""
     return _spelled(kind) if _can_be_declared(kind) else "string"
 
@@ -282,7 +282,7 @@ def _can_be_declared(kind: str) -> bool:
     return True
 
 
-def _holds(declared: str, actual: str) -> bool:
+def _includes_type(declared: str, actual: str) -> bool:
     """Return whether a type holds all values of another one."""
     if declared == actual or (declared == "string" and _TEXT.fullmatch(actual)):
         return True

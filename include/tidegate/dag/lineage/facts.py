@@ -316,7 +316,7 @@ def _outputs(
             name,
             change,
             columns=columns,
-            made_of={} if columns is None else _origins_by_column(pipeline, lineage, node.input, columns),
+            made_of={} if columns is None else _column_origins(pipeline, lineage, node.input, columns),
             version=str(table.version) if table is not None and table.is_delta else None,
             emptied=sink in restored and restored[sink].to is None,
         )
@@ -341,14 +341,14 @@ def _column_lineage(pipeline: PipelineContext, plan: Plan, acks: Iterable[Ack]) 
     return ColumnLineage(pipeline.graph, columns, traced)
 
 
-def _origins_by_column(
+def _column_origins(
     pipeline: PipelineContext, lineage: ColumnLineage, stream: str, columns: Json
 ) -> dict[str, list[ColumnOrigin]]:
     graph = pipeline.graph
     made_of: dict[str, list[ColumnOrigin]] = {}
     for column in columns["fields"]:
         origins = set()
-        for origin in lineage.of(stream, column["name"]):
+        for origin in lineage.origins_of(stream, column["name"]):
             dataset = dataset_of(graph.name, graph.sources[origin.source], pipeline.place)
             origins.add(ColumnOrigin(dataset, origin.column, origin.how))
         if origins:

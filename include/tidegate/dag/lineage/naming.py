@@ -9,7 +9,7 @@ from tidegate.dag.assets import asset, shared_address_of
 from tidegate.pipeline.graph.nodes import SinkNode, SourceNode
 from tidegate.records.place import Place
 
-__all__ = ["DatasetName", "dataset_at", "dataset_of"]
+__all__ = ["DatasetName", "dataset_of", "dataset_of_address"]
 
 _SAME_STORE: Final = {"abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 """Schemes that the conventions spell differently."""
@@ -32,13 +32,13 @@ def dataset_of(pipeline: str, node: SourceNode | SinkNode, place: Place) -> Data
     """
     address = shared_address_of(node, place)
     if address is not None:
-        return dataset_at(address)
+        return dataset_of_address(address)
     if isinstance(node, SinkNode):
-        return dataset_at(asset(pipeline, node.name).uri)
+        return dataset_of_address(asset(pipeline, node.name).uri)
     return DatasetName(f"tidegate://{pipeline}", f"source {node.name}")
 
 
-def dataset_at(address: str) -> DatasetName:
+def dataset_of_address(address: str) -> DatasetName:
     """Return the name of the dataset at an address, such as s3://bucket/tables/revenue."""
     scheme, _, rest = address.partition("://")
     scheme = _SAME_STORE.get(scheme.lower(), scheme.lower())

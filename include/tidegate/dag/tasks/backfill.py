@@ -381,13 +381,13 @@ class WhyStep(BackfillStep):
         from tidegate.pipeline.private import private_columns
         from tidegate.provenance.explanation import explain_row, prepare
         from tidegate.provenance.question import condition_for
-        from tidegate.provenance.tables import checkpoint_shown, table_as_of
+        from tidegate.provenance.tables import resolve_checkpoint, table_as_of
         from tidegate.spark.server.priority import lowest_priority
         from tidegate.spark.session import reused_session
 
         _refuse_submit(task)
         live, sink = task.coordinator, str(asked_row["sink"])
-        checkpoint = checkpoint_shown(live, sink, asked_row.get("checkpoint"), "the checkpoint's page lists them")
+        checkpoint = resolve_checkpoint(live, sink, asked_row.get("checkpoint"), "the checkpoint's page lists them")
         snapshot = table_as_of(live, sink, checkpoint)
         assert snapshot is not None
         keys = list(live.graph.sinks[sink].sink.upserts or ())

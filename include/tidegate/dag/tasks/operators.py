@@ -100,7 +100,7 @@ class PipelineTask(BaseOperator):
         self.pipeline = pipeline
         self.notifiers = notifiers or {}
         self.project = project
-        self._cancel: Callable[[], None] = _cancel_nothing
+        self._cancel: Callable[[], None] = _skip_cancellation
         self._done: threading.Event | None = None
         self._lineage: TaskDatasets | None = None
 
@@ -175,7 +175,7 @@ class PipelineTask(BaseOperator):
 
     def set_cancel(self, cancel: Callable[[], None] | None) -> None:
         """Set the function to call when the task is cancelled, or None while nothing runs in Spark."""
-        self._cancel = cancel or _cancel_nothing
+        self._cancel = cancel or _skip_cancellation
 
     def notify(self, task: Task, notice: Notice) -> None:
         """Tell people, through the notifiers that the DAG file lists for such an event."""
@@ -214,7 +214,7 @@ class PipelineTask(BaseOperator):
             try:
                 yield sessions
             finally:
-                self._cancel = _cancel_nothing
+                self._cancel = _skip_cancellation
 
     def triggered(self, task: Task, *, only_if_new: bool = False) -> Triggered:
         """Return the run's checkpoint. Plan it if the run has none, and wait if it is not allowed yet.
@@ -410,7 +410,7 @@ class JobOperator(PipelineTask):
                 task.steps(self._about(plan))(f"submitting the job to {task.settings.spark.master}")
                 return process.run()
             finally:
-                self._cancel = _cancel_nothing
+                self._cancel = _skip_cancellation
 
 
 class CompleteOperator(PipelineTask):
@@ -515,7 +515,7 @@ def _reread_input(task: Task, id: int, why: str) -> AirflowSkipException:
     )
 
 
-def _cancel_nothing() -> None:
+def _skip_cancellation() -> None:
     """Do nothing: no Spark work is running."""
 
 

@@ -238,7 +238,7 @@ class Task:
 
         for run in (self.run, *self.earlier):
             view = self.coordinator.ledger.view(run)
-            current = rules.own_entry(view, run)
+            current = rules.entry_of_run(view, run)
             if current is not None:
                 return current
             entries = [*view.entries, *(entry for entry in view.own_outside_view if not isinstance(entry, int))]

@@ -26,10 +26,10 @@ __all__ = [
     "missing_files",
     "open_parquet",
     "refuse_difference",
-    "refuse_other_files",
     "rows_below",
     "rows_written",
     "sync_and_list",
+    "verify_written_files",
 ]
 
 
@@ -101,7 +101,7 @@ def sync_and_list(
     written: the report of the tasks that wrote the files.
     """
     if isinstance(written, Mapping):
-        refuse_other_files(location, folder, written)
+        verify_written_files(location, folder, written)
         paths = sorted(f"{folder}/{name}" for name in written)
         rows: int | None = sum(file.rows for file in written.values())
     else:
@@ -118,14 +118,14 @@ def sync_and_list(
 def rows_written(location: Location, folder: str, written: Written) -> int:
     """Return the number of rows in the folder. Raise Unavailable if it differs from the tasks' report."""
     if isinstance(written, Mapping):
-        refuse_other_files(location, folder, written)
+        verify_written_files(location, folder, written)
         return sum(file.rows for file in written.values())
     counted = rows_below(location, folder)
     refuse_difference(location.full(folder), written, counted)
     return counted
 
 
-def refuse_other_files(location: Location, folder: str, written: Mapping[str, WrittenFile]) -> None:
+def verify_written_files(location: Location, folder: str, written: Mapping[str, WrittenFile]) -> None:
     """Raise Unavailable unless each reported file exists with its size. Remove all other files."""
     sizes = {path[len(folder) + 1 :]: size for path, size in location.walk(folder)}
     location.remove_files(f"{folder}/{name}" for name in sorted(sizes.keys() - written.keys()))

@@ -62,7 +62,7 @@ def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], read_boun
     read_bounds: returns the smallest and the greatest value of a top-level column, if the metadata lacks them.
     """
     stats: Json = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
-    leaves = list(_leaves(schema, set(partition_by)))
+    leaves = list(_leaf_columns(schema, set(partition_by)))
     if len(leaves) != footer.num_columns:
         return {"numRecords": footer.num_rows}
     # Engines order NaN above everything. Spark's writer includes NaN in the maximum, Arrow's ignores it.
@@ -100,7 +100,7 @@ def decimal_text(value: Decimal) -> str:
     return f"{value:f}"
 
 
-def _leaves(schema: Json, skipped: set[str]) -> Iterator[_Leaf]:
+def _leaf_columns(schema: Json, skipped: set[str]) -> Iterator[_Leaf]:
     for column in schema["fields"]:
         if column["name"] not in skipped:
             yield from _leaf_fields_of(column["type"], (column["name"],), False)

@@ -87,7 +87,7 @@ class DataFile:
     """The number of rows, without deleted ones. None if the log does not contain it."""
 
     @classmethod
-    def of(cls, action: Json) -> DataFile:
+    def from_action(cls, action: Json) -> DataFile:
         """Return the file that an `add`, `remove` or `cdc` action names."""
         deletions = action.get("deletionVector") or {}
         rows = record_count(action.get("stats"))
@@ -180,17 +180,17 @@ class Commit:
     @cached_property
     def added_files(self) -> list[DataFile]:
         """The files with new rows."""
-        return [DataFile.of(add) for add in self.actions_of("add") if add.get("dataChange", True)]
+        return [DataFile.from_action(add) for add in self.actions_of("add") if add.get("dataChange", True)]
 
     @cached_property
     def removed_files(self) -> list[DataFile]:
         """The files whose rows it deletes or rewrites differently."""
-        return [DataFile.of(remove) for remove in self.actions_of("remove") if remove.get("dataChange", True)]
+        return [DataFile.from_action(remove) for remove in self.actions_of("remove") if remove.get("dataChange", True)]
 
     @cached_property
     def change_files(self) -> list[DataFile]:
         """The files from which the change feed of this version is read."""
-        files = [DataFile.of(cdc) for cdc in self.actions_of("cdc")]
+        files = [DataFile.from_action(cdc) for cdc in self.actions_of("cdc")]
         return files or [*self.added_files, *self.removed_files]
 
     @property
@@ -219,7 +219,7 @@ class CommitMark:
     transactions: dict[str, int]
 
     @classmethod
-    def of(cls, commit: Commit) -> CommitMark:
+    def from_commit(cls, commit: Commit) -> CommitMark:
         """Return the mark of a commit."""
         transactions = {txn["appId"]: txn["version"] for txn in reversed(commit.actions_of("txn"))}
         return cls(commit.version, commit.sha, commit.tags(), transactions)

@@ -78,10 +78,10 @@ def restore(
             "rows, or --keep it unchanged",
             reason="FOREIGN_COMMITS",
         )
-    current = _by_path(live_files(snapshot))
+    current = _index_paths(live_files(snapshot))
     former: dict[str, LiveFile] = {}
     if target is not None:
-        for path, file in _by_path(live_files(target)).items():
+        for path, file in _index_paths(live_files(target)).items():
             if path not in without:
                 former[path] = file
     restored = [file.staged() for path, file in former.items() if path not in current]
@@ -130,5 +130,5 @@ def vacuum(location: Location, keep: Iterable[int], *, retention_hours: int = 0,
         raise unavailable(location.url, error) from error
 
 
-def _by_path(files: Iterable[LiveFile]) -> dict[str, LiveFile]:
+def _index_paths(files: Iterable[LiveFile]) -> dict[str, LiveFile]:
     return {file.path: file for file in files}

@@ -212,7 +212,7 @@ def _files_after(files: Mapping[str, DataFile], commit: Commit) -> Mapping[str, 
     removed = {unquote(action["path"]) for action in commit.actions_of("remove")}
     after = {path: file for path, file in files.items() if path not in removed}
     for action in commit.actions_of("add"):
-        file = replace(DataFile.of(action), path=unquote(action["path"]))
+        file = replace(DataFile.from_action(action), path=unquote(action["path"]))
         if file.has_deletions:
             return None
         after[file.path] = file
@@ -369,7 +369,7 @@ class Snapshot:
             commit = read_commit(self.location, version)
             if commit is None:
                 return None
-            self._marks[version] = CommitMark.of(commit)
+            self._marks[version] = CommitMark.from_commit(commit)
         return self._marks[version]
 
     def inherit_marks(self, older: Snapshot) -> None:

@@ -113,7 +113,7 @@ class TableLog:
             latest |= {add["path"]: add for add in commit.actions_of("add")}
         adds = [add for add in latest.values() if add is not None]
         if checkpoint < 0:
-            return [DataFile.of(add) for add in sorted(adds, key=lambda add: str(add["path"]))]
+            return [DataFile.from_action(add) for add in sorted(adds, key=lambda add: str(add["path"]))]
         return TableFiles(self._checkpoint_adds(checkpoint), latest.keys(), adds)
 
     # -- checkpoints -----------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class TableFiles(Sequence[DataFile]):
                 count = None if row["deletions"] else record_count(row["stats"])
                 return DataFile(unquote(row["path"]), row["size"], dict(row["values"] or []), row["deletions"], count)
             index -= len(rows)
-        return DataFile.of(self._later[index])
+        return DataFile.from_action(self._later[index])
 
 
 def _layout(location: Location, metadata: Json, protocol: Json) -> TableLayout:

@@ -279,7 +279,7 @@ def _staged_rows(
         part = None
         if entry.manifest is not None:
             part = entry.manifest.tables.get(name)
-        if part is None or entry.id <= (last or 0) or view.rolled_back_by(entry.id) is not None:
+        if part is None or entry.id <= (last or 0) or view.rollback_of(entry.id) is not None:
             continue
         divert = entry.plan.divert
         if divert is not None and divert.table == name and divert.after == last and entry.id not in applied:

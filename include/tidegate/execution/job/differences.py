@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from tidegate.operators.context import OperatorContext
 
-__all__ = ["changed_by_hand", "differences"]
+__all__ = ["differences", "find_edited_rows"]
 
 
-def changed_by_hand(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
+def find_edited_rows(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
     """Return a state's rows that are new or changed, and those whose keys were removed.
 
     Unchanged rows are not written again, so their expiry does not change.

@@ -61,7 +61,7 @@ class DirectWriter:
         sink, context = sinking.sink, replace(self.context(sinking.name), spark=lambda: frame.sparkSession)
         for _ in range(MAX_LOST_RACES):
             head = sink.head(context)
-            self._refuse_other_table(sinking, head, context)
+            self._refuse_replaced_table(sinking, head, context)
             # Read after `head`, so that a publication which the commit would follow is seen.
             published = sink.head(self.pipeline.context(sinking.name)).last_entry
             last = max(head.last_entry or 0, published or 0)
@@ -80,7 +80,7 @@ class DirectWriter:
             with contextlib.suppress(TidegateError):
                 sinking.sink.discard(self.context(sinking.name), self.staging)
 
-    def _refuse_other_table(self, sinking: SinkNode, head: Head, context: SinkContext) -> None:
+    def _refuse_replaced_table(self, sinking: SinkNode, head: Head, context: SinkContext) -> None:
         """Raise if the table was dropped or moved, or the ledger restored. No publisher may check before."""
         # Read after the head, so that the view has the checkpoint that wrote it.
         view = self.pipeline.ledger.view(reach=head.last_entry)

@@ -359,7 +359,7 @@ class GateRunner:
         run_stages = None
         if operator.stages:
             run_stages = partial(rows_after_gate, self.pipeline.graph, stage.name, operator.stream)
-        return LateLimit(operator, self.event_times.watermark_at_base(operator.operator), run_stages)
+        return LateLimit(operator, self.event_times.base_watermark(operator.operator), run_stages)
 
     def _released_from(self, stage: GateNode) -> dict[str, QuarantineSink]:
         """Return the gate's quarantine, if the plan releases or discards rows of it."""

@@ -89,7 +89,7 @@ class JobMeter:
         """Return the measurements for the ack, once everything is staged and durable."""
         beside: Sequence[Syncing] = [*operating.syncing, *exchange.syncing]
         waited = sum(exchange.waited for exchange in beside)
-        spark = self._spark.take_work()
+        spark = self._spark.collect_work()
         steps = self._steps
         if spark:
             steps = [

@@ -15,7 +15,7 @@ from tidegate.connectors.sink import Staging
 from tidegate.connectors.source import SourceContext
 from tidegate.delta import Location, Syncing, rows_written
 from tidegate.errors import TidegateError
-from tidegate.execution.job.differences import changed_by_hand, differences
+from tidegate.execution.job.differences import differences, find_edited_rows
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.small_input import amounts_of, is_small_input
 from tidegate.execution.job.upstream_view import UpstreamRows
@@ -149,7 +149,7 @@ class OperatorRunner:
         state, before = self.states[state_sink_name(stage.name, part)], states[part]
         assert before is not None
         after = change(before, state.keys)
-        changed, removed = changed_by_hand(before, after, state.keys)
+        changed, removed = find_edited_rows(before, after, state.keys)
         changes = changed.selectExpr("*", f"false AS {DELETED}").unionByName(
             removed.selectExpr("*", f"true AS {DELETED}")
         )
@@ -187,7 +187,7 @@ class OperatorRunner:
             states=lambda part, keys, ttl, over, by: self._state(
                 stage, part, keys, spark, ttl, over, by, few_rows_arrive=few_rows_arrive
             ),
-            watermarks=self.event_times.of(stage),
+            watermarks=self.event_times.for_operator(stage),
             event_times=self.event_times.columns(stage),
             memory=self.before.get(stage.name, {}),
             consumed_outputs=frozenset(name for name in stage.outputs if self.job.users(f"{stage.name}.{name}")),

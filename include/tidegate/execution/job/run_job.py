@@ -33,7 +33,6 @@ from tidegate.connectors.source import SourceContext
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.execution.analysis import analyse, declaration_error
-from tidegate.execution.at_once import all_at_once, order_stages
 from tidegate.execution.by_hand.manual_edits import Diverting, ManualEdit, no_rows_of
 from tidegate.execution.column_tracing import (
     MAX_CALL_S,
@@ -55,6 +54,7 @@ from tidegate.execution.job.sampling import Sampling, samples_of
 from tidegate.execution.job.small_input import is_small, planned_simply
 from tidegate.execution.job.stages import naming_stages, stage_results
 from tidegate.execution.job.upstream_view import key_to_send
+from tidegate.execution.parallel import call_in_parallel, order_stages
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -563,8 +563,8 @@ class Attempt:
             if timed and self.operating.several:
                 with self.measuring.timed("event time"):  # one query for all of them
                     for stage in timed:
-                        self.operating.event_times.of(stage)
-            for results in all_at_once([partial(self._operate, stage, streams, spark) for stage in operators]):
+                        self.operating.event_times.for_operator(stage)
+            for results in call_in_parallel([partial(self._operate, stage, streams, spark) for stage in operators]):
                 streams |= results
 
     def _operate(
@@ -694,7 +694,7 @@ class Attempt:
 
     def collect_samples(self, streams: Mapping[str, DataFrame], spark: SparkSession) -> None:
         """Take samples of the streams of this job. This is the attempt's last use of Spark."""
-        sampling = Sampling.of(self.plan.config)
+        sampling = Sampling.from_config(self.plan.config)
         if spark is None or not sampling.rows or self.manual_edit is not None or self.gating.aborts:
             return
         self.step("taking samples")

@@ -54,7 +54,7 @@ class Sampling:
     """Names of columns, in lower case."""
 
     @staticmethod
-    def of(config: Mapping[str, Any]) -> Sampling:
+    def from_config(config: Mapping[str, Any]) -> Sampling:
         """Return the settings that a plan has recorded. Plans of earlier versions have none."""
         names = str(config.get("sample_hidden", "")).lower().split(",")
         return Sampling(int(config.get("sample_rows", 0)), frozenset(filter(None, map(str.strip, names))))

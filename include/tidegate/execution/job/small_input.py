@@ -21,7 +21,7 @@ from tidegate.pipeline.selection import sql_of
 from tidegate.records.records import Amount
 from tidegate.spark.frame_facts import is_known_empty
 from tidegate.spark.materialize import stored_rows
-from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
+from tidegate.spark.storage.same_disk import is_tidegate_server, on_one_machine
 from tidegate.state.keyed import MIN_WRITTEN_PARTITIONS
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _rows_of(frame: DataFrame) -> int | None:
 @contextlib.contextmanager
 def planned_simply(spark: SparkSession) -> Iterator[None]:
     """Turn off adaptive execution in the block, where this pays."""
-    if not (started_by_tidegate(spark) and on_one_machine(spark)):
+    if not (is_tidegate_server(spark) and on_one_machine(spark)):
         yield
         return
     adapts = spark.conf.get(_ADAPTIVE)

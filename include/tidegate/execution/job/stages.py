@@ -20,10 +20,10 @@ from tidegate.spark.frame_facts import is_known_empty, mark_if_plan_is_empty, wi
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["call_stage", "declared_at", "naming_stages", "results_of", "rows_after_gate", "stage_results"]
+__all__ = ["call_stage", "declaration_place", "naming_stages", "results_of", "rows_after_gate", "stage_results"]
 
 
-def declared_at(function: Callable[..., object]) -> str:
+def declaration_place(function: Callable[..., object]) -> str:
     """Return the file and line of a stage's function, or "" if Python does not know them."""
     while isinstance(function, partial):
         function = function.func
@@ -68,7 +68,7 @@ def _stages_of_expression(stages: Sequence[Node], error: BaseException) -> list[
             is_inside = any(path == file and first <= line < end for path, line in lines)
             if is_inside or any(fragment in text for fragment in fragments):
                 if sql_of(stage.function) is None:
-                    place = declared_at(stage.function)
+                    place = declaration_place(stage.function)
                 else:
                     place = ""
                 candidates.append(f"stage {stage.name!r}" + (f" ({place})" if place else ""))

@@ -28,7 +28,7 @@ from tidegate.pipeline.graph.event_time import column_of, delay_s, event_time_or
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records import typed
 from tidegate.records.interval import Interval
-from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
+from tidegate.records.moments import END_OF_TIME, from_micros, micros_of
 from tidegate.records.records import Json, Plan
 from tidegate.records.source_time import Partition, SourceTime, partition_of
 from tidegate.spark.event_time import time_micros
@@ -103,7 +103,7 @@ class EventTimes:
         """Record a source's highest event time, in microseconds, and number of rows, for a caller that has read all."""
         self._maxima[name], self.counted[name] = highest, rows
 
-    def of(self, stage: OperatorNode) -> Watermarks:
+    def for_operator(self, stage: OperatorNode) -> Watermarks:
         """Return an operator's watermarks. It has none unless it uses event time."""
         if not stage.spec.uses_event_time:
             return Watermarks(event_time_ends=self.plan.drain is not None)
@@ -124,7 +124,7 @@ class EventTimes:
             self._operators[stage.name] = now
         return Watermarks(before, now, reached, ends)
 
-    def watermark_at_base(self, operator: str) -> datetime | None:
+    def base_watermark(self, operator: str) -> datetime | None:
         """Return an operator's watermark at the base. None if it had none, as a new operator: then no row is late.
 
         For an operator in another job, return an upper bound: what its sources in this job had reached.
@@ -207,10 +207,10 @@ class EventTimes:
         if name not in self._maxima:
             reported = self.reported_by_source(name)
             if reported is not None:
-                return at_micros(reported)
+                return from_micros(reported)
             self._read({name, *self._needed})
         micros = self._maxima[name]
-        return None if micros is None else at_micros(micros)
+        return None if micros is None else from_micros(micros)
 
     def _read(self, names: Collection[str]) -> None:
         """Find the highest event time of each of these sources, and its number of rows: one query for all of them."""
@@ -263,7 +263,7 @@ def _key(operator: str) -> str:
 def _earlier(time: datetime | None, seconds: float) -> datetime | None:
     if time is None:
         return None
-    return at_micros(micros_of(time) - round(seconds * 1_000_000))
+    return from_micros(micros_of(time) - round(seconds * 1_000_000))
 
 
 def _latest(*times: datetime | None) -> datetime | None:

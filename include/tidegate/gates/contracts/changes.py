@@ -72,7 +72,7 @@ def changes_between(before: ContractDocument, after: ContractDocument) -> list[C
     """Return all changes, those that break something first."""
     old, new = before.plain, after.plain
     changes = [
-        *_of_elements(_by_name(old.get("schema")), _by_name(new.get("schema")), ""),
+        *_of_elements(_index_named(old.get("schema")), _index_named(new.get("schema")), ""),
         *_of_levels(old.get("slaProperties"), new.get("slaProperties")),
     ]
     for key in (*old, *(key for key in new if key not in old)):
@@ -95,7 +95,7 @@ def _of_elements(old: Mapping[str, Any], new: Mapping[str, Any], above: str) -> 
 
 
 def _of_element(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[Change]:
-    yield from _of_elements(_by_name(old.get("properties")), _by_name(new.get("properties")), f"{path}.")
+    yield from _of_elements(_index_named(old.get("properties")), _index_named(new.get("properties")), f"{path}.")
     yield from _of_rules(old.get("quality"), new.get("quality"), path)
     if old.get("items") and new.get("items"):
         yield from _of_element(old["items"], new["items"], f"{path}[]")
@@ -120,12 +120,12 @@ def _of_value(
 
 
 def _of_rules(old: Any, new: Any, path: str) -> Iterator[Change]:
-    before, after = _rules_by_name(old), _rules_by_name(new)
+    before, after = _name_rules(old), _name_rules(new)
     for name in (*before, *(name for name in after if name not in before)):
         yield from _of_value(f"{path}.quality.{name}", "", before.get(name), after.get(name), _QUALITY)
 
 
-def _rules_by_name(rules: Any) -> dict[str, Any]:
+def _name_rules(rules: Any) -> dict[str, Any]:
     """Return what quality rules ask by their ids, or by what they are about."""
     named: dict[str, Any] = {}
     for rule in rules or ():
@@ -142,12 +142,12 @@ def _rules_by_name(rules: Any) -> dict[str, Any]:
 
 
 def _of_levels(old: Any, new: Any) -> Iterator[Change]:
-    before, after = _levels_by_name(old), _levels_by_name(new)
+    before, after = _name_levels(old), _name_levels(new)
     for name in (*before, *(name for name in after if name not in before)):
         yield from _of_value(f"slaProperties.{name}", "", before.get(name), after.get(name), _SERVICE_LEVEL)
 
 
-def _levels_by_name(levels: Any) -> dict[str, str]:
+def _name_levels(levels: Any) -> dict[str, str]:
     named: dict[str, str] = {}
     for level in levels or ():
         name = str(level.get("id") or " of ".join(filter(None, [level.get("property"), level.get("element")])))
@@ -155,7 +155,7 @@ def _levels_by_name(levels: Any) -> dict[str, str]:
     return named
 
 
-def _by_name(elements: Any) -> dict[str, Any]:
+def _index_named(elements: Any) -> dict[str, Any]:
     return {str(element.get("name")): element for element in elements or ()}
 
 

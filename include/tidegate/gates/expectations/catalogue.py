@@ -48,7 +48,7 @@ class Kind:
     """Arguments that a class of the user's own has by default, if they say what it reads."""
 
     @property
-    def tells_rows(self) -> bool:
+    def identifies_rows(self) -> bool:
         """True: its bad rows are known, so that they can be quarantined."""
         return self.how in (ColumnSource.ROWS, ColumnSource.REPEATS)
 
@@ -177,4 +177,4 @@ def table() -> Iterator[str]:
     yield "| expectation | how it is judged | bad rows known | why |"
     yield "| --- | --- | --- | --- |"
     for name, kind in CATALOGUE.items():
-        yield f"| `{name}` | {kind.how.value} | {'yes' if kind.tells_rows else 'no'} | {kind.why} |"
+        yield f"| `{name}` | {kind.how.value} | {'yes' if kind.identifies_rows else 'no'} | {kind.why} |"

@@ -27,17 +27,19 @@ _ROWS: Final = "a class of yours; its condition runs with all others"
 _WHOLE: Final = "a class of yours; Great Expectations runs it"
 
 
-def _own(how: ColumnSource, *arguments: str, optional: tuple[str, ...] = ()) -> Kind:
+def _custom_kind(how: ColumnSource, *arguments: str, optional: tuple[str, ...] = ()) -> Kind:
     why = _ROWS if how is ColumnSource.ROWS else _WHOLE
     return Kind(how, arguments, optional, why=why, reads_any_column=True)
 
 
 _BASES: Final[Mapping[str, Kind]] = {
-    "ColumnMapExpectation": _own(ColumnSource.ROWS, "column", optional=("mostly",)),
-    "ColumnPairMapExpectation": _own(ColumnSource.ROWS, "column_A", "column_B", optional=("mostly", "ignore_row_if")),
-    "MulticolumnMapExpectation": _own(ColumnSource.ROWS, "column_list", optional=("mostly", "ignore_row_if")),
-    "ColumnAggregateExpectation": _own(ColumnSource.THROUGH, "column"),
-    "BatchExpectation": _own(ColumnSource.THROUGH),
+    "ColumnMapExpectation": _custom_kind(ColumnSource.ROWS, "column", optional=("mostly",)),
+    "ColumnPairMapExpectation": _custom_kind(
+        ColumnSource.ROWS, "column_A", "column_B", optional=("mostly", "ignore_row_if")
+    ),
+    "MulticolumnMapExpectation": _custom_kind(ColumnSource.ROWS, "column_list", optional=("mostly", "ignore_row_if")),
+    "ColumnAggregateExpectation": _custom_kind(ColumnSource.THROUGH, "column"),
+    "BatchExpectation": _custom_kind(ColumnSource.THROUGH),
 }
 """Classes of Great Expectations that are extended, and that are no expectations themselves."""
 _SAY_WHAT_IS_READ: Final = ("column", "column_A", "column_B", "column_list", "unexpected_rows_query")

@@ -278,11 +278,11 @@ class Expectations(Gate):
             if finding.success:
                 continue
             policy = self._policy(finding)
-            was_held = context.quarantine_held and policy == "hold" and finding.takes_rows
+            was_held = context.quarantine_held and policy == "hold" and finding.removes_rows
             if was_held:
                 policy = "quarantine"
             broken.append(_broken_rule(finding, policy, was_held=was_held))
-            if finding.takes_rows and policy == "quarantine":
+            if finding.removes_rows and policy == "quarantine":
                 quarantined.append(finding)
         return tuple(broken), quarantined
 
@@ -307,7 +307,7 @@ class Expectations(Gate):
     def _policy(self, finding: RuleFinding) -> Policy:
         """Return the policy for a broken rule."""
         policy = self._policies()[finding.rule.severity]
-        return "abort" if policy == "quarantine" and not finding.takes_rows else policy
+        return "abort" if policy == "quarantine" and not finding.removes_rows else policy
 
     def _policies(self) -> dict[Severity, Policy]:
         if isinstance(self.on_failure, Mapping):

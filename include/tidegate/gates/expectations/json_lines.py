@@ -51,7 +51,7 @@ class _JsonReader:
 
     def read_value(self) -> ValueOnLine:
         first = self.peek()
-        line = self._line_here()
+        line = self._current_line()
         if first == "{":
             return ValueOnLine(self._read_object(), line)
         if first == "[":
@@ -77,7 +77,7 @@ class _JsonReader:
         while True:
             if self.peek() != '"':
                 raise json.JSONDecodeError("a key in double quotes is missing", self.text, self.at)
-            line = self._line_here()
+            line = self._current_line()
             key = self._read_text()
             self._expect(":")
             value = self.read_value()
@@ -111,7 +111,7 @@ class _JsonReader:
         self.at += 1
         return found
 
-    def _line_here(self) -> int:
+    def _current_line(self) -> int:
         self._line += self.text.count("\n", self._counted, self.at)
         self._counted = self.at
         return self._line

@@ -47,7 +47,7 @@ class RuleFinding:
     """The number of rows that break it. None: it is not known."""
 
     @property
-    def takes_rows(self) -> bool:
+    def removes_rows(self) -> bool:
         """True: it has failed, and the rows that break it can be identified. If it holds within `mostly`, they pass."""
         return not self.success and self.leaf is not None and bool(self.bad)
 
@@ -129,7 +129,7 @@ def judge(
     if readable.files is not None:
         return judged
     frame = readable.frame
-    marked = _mark_if_few(frame, judged)
+    marked = _mark_bad_rows(frame, judged)
     bad = _materialize_bad_rows(frame, marked) if marked is not None else None
     persisted = [*readable.persisted, *repeated.values()]
     if bad is not None:
@@ -257,7 +257,7 @@ def _plain_columns(frame: DataFrame, judged: Judged) -> list[str]:
     return [name for name in frame.columns if name not in noted]
 
 
-def _mark_if_few(frame: DataFrame, judged: Judged) -> _Marked | None:
+def _mark_bad_rows(frame: DataFrame, judged: Judged) -> _Marked | None:
     """Return the rows that break a rule, with marks. None if there are none, or too many to persist separately."""
     broken = {
         number: finding.bad
@@ -349,7 +349,7 @@ def _make_finding(
     result = redact(result, rule, private)
     details = result["result"]
     leaf = bad = None
-    if rule.kind.tells_rows and details:
+    if rule.kind.identifies_rows and details:
         leaf, bad = walk.row_leaf(expectation), walk.bad_rows(expectation)
     return RuleFinding(rule, bool(result["success"]), truncate(result), leaf, repeated.get(leaf) if leaf else None, bad)
 

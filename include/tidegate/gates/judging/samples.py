@@ -182,11 +182,11 @@ def texts_of(
         else:
             texts_by_number[number] = [list(row) for row in zip(*texts, strict=True)]
     return texts_by_number | {
-        number: _display_by_spark(table, columns[number], like) for number, table in for_spark.items()
+        number: _display_with_spark(table, columns[number], like) for number, table in for_spark.items()
     }
 
 
-def _display_by_spark(rows: pa.Table, columns: Sequence[str], like: DataFrame) -> list[list[str | None]]:
+def _display_with_spark(rows: pa.Table, columns: Sequence[str], like: DataFrame) -> list[list[str | None]]:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 

@@ -32,7 +32,7 @@ def row_rules(suite: Suite, frame: DataFrame, counts: Callable[[Rule], bool]) ->
     for rule, expectation in zip(suite.rules, suite_plan.expectations, strict=True):
         if not counts(rule):
             continue
-        leaf = walk.row_leaf(expectation) if rule.kind.tells_rows else None
+        leaf = walk.row_leaf(expectation) if rule.kind.identifies_rows else None
         if isinstance(leaf, Count) and leaf.condition is not None:
             names.append(f.when(_is_broken(counting_condition(leaf)), f.lit(rule.name)))
         else:

@@ -47,10 +47,11 @@ def refuse_expressions(spark: SparkSession, fields: Sequence[StructField], expre
         _refuse_the_moment(column, sql, {name.casefold() for name in by_name})
         wanted = by_name[column].dataType
         if not _fits(kind, wanted):
+            short = _shorten_sql(sql)
             raise Invalid(
-                f"column {column!r} is {wanted.simpleString()}, and {_shown(sql)} is {kind.simpleString()}",
+                f"column {column!r} is {wanted.simpleString()}, and {short} is {kind.simpleString()}",
                 expected=f"an expression of type {wanted.simpleString()}",
-                help=f"convert it, as in: {column} = cast({_shown(sql)} AS {wanted.simpleString().upper()}); rows for "
+                help=f"convert it, as in: {column} = cast({short} AS {wanted.simpleString().upper()}); rows for "
                 "which that fails stay in quarantine",
                 reason="BAD_SQL",
             )
@@ -67,7 +68,7 @@ def _type_of(rows: DataFrame, column: str, sql: str) -> DataType:
     help = "a text is written in quotes, as in: country = 'DE'. A constant needs none without the spaces around the "
     help += "equals sign, as in: country=DE"
     raise Invalid(
-        f"column {column!r} cannot be {_shown(sql)}: {first_line(error)}",
+        f"column {column!r} cannot be {_shorten_sql(sql)}: {first_line(error)}",
         expected=f"a Spark SQL expression over the columns {', '.join(rows.columns)}",
         help=help,
         reason="BAD_SQL",
@@ -98,7 +99,7 @@ def _refuse_more_than_a_row(rows: DataFrame, column: str, sql: str) -> None:
 
 def _not_of_a_row(column: str, sql: str, what: str) -> Invalid:
     return Invalid(
-        f"column {column!r} cannot be {_shown(sql)}, which {what}",
+        f"column {column!r} cannot be {_shorten_sql(sql)}, which {what}",
         expected="an expression over the values of one row, the same whenever it is computed",
         help="an attempt that fails is repeated, and must release the same rows: use the row's own columns, and "
         "functions of these only",
@@ -119,7 +120,7 @@ def _refuse_the_moment(column: str, sql: str, columns: set[str]) -> None:
 
 def _of_the_moment(column: str, sql: str, name: str) -> Invalid:
     return Invalid(
-        f"column {column!r} cannot be {_shown(sql)}: {name} has another value each time that it is computed",
+        f"column {column!r} cannot be {_shorten_sql(sql)}: {name} has another value each time that it is computed",
         expected="an expression over the values of one row, the same whenever it is computed",
         help="write the time or the name itself, as in: corrected_at = timestamp'2026-01-31 12:00:00Z'",
         reason="BAD_SQL",
@@ -170,5 +171,5 @@ def first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
 
 
-def _shown(sql: str) -> str:
+def _shorten_sql(sql: str) -> str:
     return sql if len(sql) <= 200 else f"{sql[:199]}…"

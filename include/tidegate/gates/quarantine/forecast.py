@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import QuarantinedRows
 from tidegate.gates.quarantine.returning import LateLimit, late_text, lateness_of, unknown_text, without_time_text
-from tidegate.records.moments import at_micros, micros_of
+from tidegate.records.moments import from_micros, micros_of
 from tidegate.records.records import Json, Request
 
 if TYPE_CHECKING:
@@ -115,12 +115,12 @@ def _describe_taker(taker: LateLimit) -> str:
     operator, watermark = taker.operator, taker.watermark
     if watermark is None:
         return f"{operator.what} takes all rows that have a time in {operator.column}"
-    limit = at_micros(micros_of(watermark) - operator.allowed)
+    limit = from_micros(micros_of(watermark) - operator.allowed)
     if operator.slide:
         return (
             f"{operator.what} takes rows of windows that end after {limit:%Y-%m-%d %H:%M:%S} UTC, by {operator.column}"
         )
-    earliest = at_micros(micros_of(limit) - operator.lasts + 1)
+    earliest = from_micros(micros_of(limit) - operator.lasts + 1)
     return f"{operator.what} takes rows from {earliest:%Y-%m-%d %H:%M:%S} UTC on, by {operator.column}"
 
 

@@ -102,9 +102,9 @@ def _describe(released: ReleasedRows, request: Request, stream: Sequence[StructF
         to_null = {name: count for name, count in zip(after, counted[1:], strict=True) if count}
         failed, error = _failure(released, corrected)
         found = replace(found, changed=counted[0], to_null=to_null, failed=failed, error=error)
-    found = replace(found, rules=_by_rule(rows, f.col(q.RULES)))
+    found = replace(found, rules=_count_rows_per_rule(rows, f.col(q.RULES)))
     if released.broken is not None:
-        found = replace(found, rules_after=_by_rule(rows, released.broken))
+        found = replace(found, rules_after=_count_rows_per_rule(rows, released.broken))
     samples = []
     for stays in (False, True):
         chosen = rows.where(f.col(q.STAYS).isNotNull() if stays else f.col(q.STAYS).isNull())
@@ -126,7 +126,7 @@ def _failure(released: ReleasedRows, corrected: Sequence[StructField]) -> tuple[
     return failed, ""
 
 
-def _by_rule(rows: DataFrame, names: Column) -> dict[str, int]:
+def _count_rows_per_rule(rows: DataFrame, names: Column) -> dict[str, int]:
     """Return the number of rows for each name in an array, the most frequent first."""
     from pyspark.sql import functions as f
 

@@ -76,7 +76,7 @@ class _RowSelection:
     settled: bool = False
 
     @classmethod
-    def of(cls, request: Request, *, settled: bool) -> _RowSelection:
+    def from_request(cls, request: Request, *, settled: bool) -> _RowSelection:
         return cls(request.seen, tuple(request.ids), tuple(request.checkpoints), tuple(request.rules), settled)
 
     @property
@@ -221,7 +221,7 @@ class QuarantinedRows:
 
     def count(self, request: Request, *, settled: bool = False) -> int:
         """Return how many rows a request selects. settled: include those that no longer wait."""
-        choice = _RowSelection.of(request, settled=settled)
+        choice = _RowSelection.from_request(request, settled=settled)
         return sum(
             _hits(batch, choice)
             for file in self._candidate_files(choice)
@@ -232,7 +232,7 @@ class QuarantinedRows:
         """Yield these columns of the rows that a request selects; null in rows that are older than a column."""
         import pyarrow as pa
 
-        choice = _RowSelection.of(request, settled=False)
+        choice = _RowSelection.from_request(request, settled=False)
         for file in self._candidate_files(choice):
             for batch in self._batches(file, [*choice.columns, *columns]):
                 rows = batch.filter(choice.mask(batch))
@@ -244,7 +244,7 @@ class QuarantinedRows:
 
     def first(self, request: Request, limit: int, *, settled: bool = False) -> list[dict[str, Any]]:
         """Return the first rows that a request selects, with all columns."""
-        choice = _RowSelection.of(request, settled=settled)
+        choice = _RowSelection.from_request(request, settled=settled)
         rows: list[dict[str, Any]] = []
         for file in self._candidate_files(choice):
             rows += self._read_rows(file, choice, 0, limit - len(rows))
@@ -376,7 +376,7 @@ class QuarantinedRows:
             kind = self._fields[column]
             try:
                 pa.scalar(value, pa.string()).cast(kind)
-                fits_spark = value is None or _is_read_alike_by_spark(value, kind)
+                fits_spark = value is None or _spark_reads_same_value(value, kind)
                 why = "" if fits_spark else "Spark, which casts it, reads it differently"
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 why = str(error).splitlines()[0]
@@ -416,7 +416,7 @@ def _match_prefixes(ids: Any, exact: set[str], short: Sequence[str]) -> Iterator
             yield text, id
 
 
-def _is_read_alike_by_spark(value: str, kind: pa.DataType) -> bool:
+def _spark_reads_same_value(value: str, kind: pa.DataType) -> bool:
     """Return whether Spark reads a text as the same value as Arrow does. They agree on numbers in decimal digits, and
     on times that are complete down to the second."""
     import pyarrow.types as types

@@ -37,7 +37,7 @@ def recognised(again: Snapshot, before: Snapshot | None, since: int, number: int
     """
     import pyarrow as pa
 
-    earlier_rows = _rows_by_content(before, since) if before is not None else _EarlierRows()
+    earlier_rows = _read_earlier_rows(before, since) if before is not None else _EarlierRows()
     schema = arrow_schema(again.schema, [field["name"] for field in again.schema["fields"]])
     if earlier_rows:
         earlier_rows.reserve_settled(_settled(again))
@@ -129,7 +129,7 @@ def _settled(again: Snapshot) -> Iterator[bytes]:
             yield from _contents(batch)
 
 
-def _rows_by_content(before: Snapshot, since: int) -> _EarlierRows:
+def _read_earlier_rows(before: Snapshot, since: int) -> _EarlierRows:
     """Return the rows of checkpoints after `since`."""
     import pyarrow.compute as pc
 

@@ -210,7 +210,7 @@ class ReleasedRows:
 
         selected = rows.where(f.col(REQUEST) == number)
         values = [self.corrections.current(selected, field).alias(field.name) for field in fields]
-        arriving, has_ids = _rows_at_operator(taker, selected.select(*values, q.ID))
+        arriving, has_ids = _rows_before_operator(taker, selected.select(*values, q.ID))
         if arriving is None:
             return selected.select(q.ID, f.lit(unknown_text(taker.operator)).alias(name))
         columns = {field.name: f.col(quoted(field.name)) for field in arriving.schema.fields}
@@ -373,7 +373,7 @@ def _selects(request: Request) -> Column:
     return reduce(lambda first, second: first & second, conditions)
 
 
-def _rows_at_operator(taker: LateLimit, rows: DataFrame) -> tuple[DataFrame | None, bool]:
+def _rows_before_operator(taker: LateLimit, rows: DataFrame) -> tuple[DataFrame | None, bool]:
     """Return the rows after the stages in between, and whether these keep the rows' ids."""
     assert taker.run_stages is not None
     with contextlib.suppress(Exception):  # a stage may fail on an additional column

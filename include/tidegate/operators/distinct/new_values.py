@@ -115,7 +115,7 @@ def new_values(
     # Parts that count all values come first: the first part's values carry the co-aggregates.
     parts = dict(sorted(parts.items(), key=lambda part: not _counts_all(part[1])))
     co_aggregate_texts = {} if co_aggregates is None else co_aggregates.texts
-    groups, keys, co_aggregate_fields = _group_by_types(rows, by, parts, co_aggregate_texts)
+    groups, keys, co_aggregate_fields = _group_parts_of_type(rows, by, parts, co_aggregate_texts)
     if co_aggregates is not None:
         if _fits_one_query(co_aggregates.ops, groups, [*keys, *co_aggregate_fields], parts):
             co_aggregates = co_aggregates._replace(fields=co_aggregate_fields)
@@ -158,7 +158,7 @@ def _fits_one_query(
     return merges(schema_of(fields), [field.name for field in fields if field.name not in ops], ops)
 
 
-def _group_by_types(
+def _group_parts_of_type(
     rows: DataFrame, by: Sequence[str], parts: Parts, co_aggregates: Mapping[str, str]
 ) -> tuple[
     dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]], Sequence[StructField], Sequence[StructField]

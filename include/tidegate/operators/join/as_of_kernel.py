@@ -36,7 +36,7 @@ class AsOfInWorkers(Kernel):
         rows, is_new = self._versions(self._side(arrived, 1), stored[1])
         ready = waited.ready
         codes, version_codes = codes_of([ready.select(self.on), rows.select(self.on)], self.on)
-        versions = _Versions.of(rows, is_new, version_codes)
+        versions = _Versions.from_rows(rows, is_new, version_codes)
         matches = versions.last_before(codes, integers(ready["_at"]))
         return KernelResult(
             [waited.changes, versions.changes(self.waiting.now)],
@@ -97,7 +97,7 @@ class _Versions:
     times: Any
 
     @classmethod
-    def of(cls, rows: pa.Table, is_new: Any, codes: Any) -> _Versions:
+    def from_rows(cls, rows: pa.Table, is_new: Any, codes: Any) -> _Versions:
         """codes: a number for each row's key."""
         import pyarrow as pa
 

@@ -32,7 +32,7 @@ class CurrentRowsJoin(Kernel):
     """Whether the join emits retractions."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
-        sides = [_CurrentRows.of(self, place, arrived, stored[place]) for place in (0, 1)]
+        sides = [_CurrentRows.merge(self, place, arrived, stored[place]) for place in (0, 1)]
         codes = codes_of([rows.rows.select(self.join_keys) for rows in sides], self.join_keys)
         for rows, side_codes in zip(sides, codes, strict=True):
             rows.codes = side_codes
@@ -135,7 +135,7 @@ class _CurrentRows:
     """Numbers for their keys, the same on both sides."""
 
     @classmethod
-    def of(cls, join: CurrentRowsJoin, place: int, arrived: pa.Table, stored: pa.Table) -> _CurrentRows:
+    def merge(cls, join: CurrentRowsJoin, place: int, arrived: pa.Table, stored: pa.Table) -> _CurrentRows:
         """Merge a side's rows of the batch with the stored ones."""
         import numpy as np
         import pyarrow as pa

@@ -58,12 +58,12 @@ def join_within(
     """Return the streams of an interval join. states: one for each side."""
     from pyspark.sql import types as T
 
-    both = _BothSides.of(inputs, on, prefix, how, [within.times[1]])
+    both = _BothSides.from_inputs(inputs, on, prefix, how, [within.times[1]])
     time_field = T.StructField("_at", T.LongType())
     bookkeeping = [time_field, T.StructField("_n", T.LongType()), T.StructField("_matched", T.BooleanType())]
     sides, lookups = [], []
     for place, state in enumerate(states):
-        expires = state.expires_by_row_time is not None
+        expires = state.row_lifetime is not None
         expire_before = within.expire_before[place]
         side = both.side(
             place,
@@ -128,7 +128,7 @@ def joined_now(
     """
     from pyspark.sql import types as T
 
-    both = _BothSides.of(inputs, on, prefix, how, [])
+    both = _BothSides.from_inputs(inputs, on, prefix, how, [])
     copies = T.StructField("_n", T.LongType())
     for place, state in enumerate(states):
         if retractions[place] is not None and state.base is not None:
@@ -174,7 +174,7 @@ def joined_as_of(
     """
     from pyspark.sql import types as T
 
-    both = _BothSides.of(inputs, on, prefix, how, [])
+    both = _BothSides.from_inputs(inputs, on, prefix, how, [])
     time_field = T.StructField("_at", T.LongType())
     left_micros, right_micros = (
         time_micros_sql(frame, time, f"operator {context.uid!r}") for frame, time in zip(inputs, times, strict=True)
@@ -227,7 +227,7 @@ class _BothSides:
     """The columns of each side apart from the keys, each with its name in the batch."""
 
     @classmethod
-    def of(
+    def from_inputs(
         cls, inputs: Sequence[DataFrame], on: Sequence[str], prefix: str | None, how: str, right_needed: Sequence[str]
     ) -> _BothSides:
         """right_needed: the right columns apart from the keys that a semi or an anti join needs."""

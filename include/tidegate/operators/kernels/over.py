@@ -54,7 +54,7 @@ class RowsInOrder(Kernel):
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         waited = self.waiting(arrived, stored[0])
-        rows = _Sequence.of(self, waited.ready, stored[1])
+        rows = _Sequence.build(self, waited.ready, stored[1])
         running = rows.aggregated()
         return KernelResult(
             [waited.changes, rows.changes(running)], [rows.emitted(running)], waited.counts, {LATE_OUTPUT: waited.late}
@@ -87,7 +87,7 @@ class _Sequence:
     """The stored partial values, null for new rows."""
 
     @classmethod
-    def of(cls, work: RowsInOrder, ready: pa.Table, stored: pa.Table) -> _Sequence:
+    def build(cls, work: RowsInOrder, ready: pa.Table, stored: pa.Table) -> _Sequence:
         import numpy as np
         import pyarrow as pa
 

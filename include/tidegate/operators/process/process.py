@@ -31,7 +31,7 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
-from tidegate.operators.event_time_buffer import WAITING, rows_passed_by_watermark
+from tidegate.operators.event_time_buffer import WAITING, split_ready_rows
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import (
     key_problems,
@@ -74,7 +74,7 @@ from tidegate.operators.spec import (
     TimedInput,
     joined,
 )
-from tidegate.records.moments import at_micros
+from tidegate.records.moments import from_micros
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import time_micros
@@ -357,7 +357,7 @@ class Process(Operator):
                 time = need_time(self.event_time, 0, context)
             else:
                 time = MOMENT
-            ready, late = rows_passed_by_watermark(rows, self.by, time, context, self._late_outputs)
+            ready, late = split_ready_rows(rows, self.by, time, context, self._late_outputs)
             if self.inputs == 1:
                 late_outputs[LATE_OUTPUT] = late
             else:
@@ -728,7 +728,7 @@ def _up_to_newest(rows: DataFrame, context: OperatorContext) -> OperatorContext:
     newest = rows.selectExpr("max(_at)").first()
     if newest is None or newest[0] is None:
         return context
-    watermarks, now = context.watermarks, at_micros(newest[0] + 1)
+    watermarks, now = context.watermarks, from_micros(newest[0] + 1)
     if watermarks.now is not None:
         now = max(watermarks.now, now)
     return replace(context, watermarks=replace(watermarks, now=now, from_rows=now))

@@ -161,7 +161,7 @@ class ListFields:
     """The kinds of records with an entry, with cleared places, and with ends."""
     files: EntryFiles | None
 
-    def of(self, name: str, key_row: pa.Table, group: int) -> StoredList:
+    def list_for(self, name: str, key_row: pa.Table, group: int) -> StoredList:
         """Return a key's list. group: the key group."""
         ends = key_row[self.ends].to_pylist()[0] or {}
         return StoredList(
@@ -300,7 +300,7 @@ class ProcessKernel:
         maps = {name: declared.entries(name, state_rows) for name, declared in self.maps.items()}
         lists = {}
         for name, list_fields in self.lists.items():
-            lists[name] = list_fields.of(name, state_rows, before[self.group])
+            lists[name] = list_fields.list_for(name, state_rows, before[self.group])
         state = KeyState(copy.deepcopy(values), {**maps, **lists})
         pending = [Timer(timer["kind"], timer["name"], _utc(timer["at"])) for timer in before["_timers"] or ()]
         timers = Timers(pending, self.watermark and _utc(self.watermark), _utc(self.clock), alone=self.alone)

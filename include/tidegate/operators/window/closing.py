@@ -173,9 +173,9 @@ class Windowing:
     def merge_windows(self, stored: DataFrame | None, fresh: DataFrame) -> DataFrame:
         """Merge stored and new windows: one row per window and key."""
         both = fresh if stored is None else fresh.unionByName(stored)
-        return self.merge_by_keys(both, [*self.keys, END])
+        return self.merge_partial_rows(both, [*self.keys, END])
 
-    def merge_by_keys(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
+    def merge_partial_rows(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
         """Merge partial results by these keys, and cast them back to their types: sums of sums have wider ones."""
         types = {field.name: field.dataType for field in rows.schema.fields}
         merged = rows.groupBy(*map(quoted, keys)).agg(*columns, *merge_columns(self.parsed))

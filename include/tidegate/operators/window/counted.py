@@ -17,7 +17,7 @@ from tidegate.operators.event_time_buffer import (
     WaitingStream,
     computed_fields,
     in_order_of,
-    rows_passed_by_watermark,
+    split_ready_rows,
 )
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import (
@@ -34,11 +34,11 @@ from tidegate.operators.functions import (
 )
 from tidegate.operators.inputs import (
     Types,
-    keep_sketched_types,
     key_problems,
     need_keys,
     null_safe_equality,
     recalled,
+    record_sketched_types,
     refuse_reserved_columns,
     types_of,
 )
@@ -128,16 +128,16 @@ class CountWindow(Operator):
         refuse_reserved_columns(rows, context)
         refuse_reserved_columns(rows, context, TAKEN)
         types = types_of(parse_functions(self.functions), rows, context)
-        keep_sketched_types(parse_functions(self.functions), rows, context)
+        record_sketched_types(parse_functions(self.functions), rows, context)
         parsed = []
         for function in parse_functions(self.functions):
             parsed.append(function.in_windows().typed(types.results[function.name]))
         time = need_time(self.event_time, 0, context)
-        streams, reason = self._by_kernel(rows, time, parsed, types, context)
+        streams, reason = self._aggregate_with_kernel(rows, time, parsed, types, context)
         if streams is not None:
             return streams
         context.computing.note_spark(reason)
-        ready, late = rows_passed_by_watermark(rows, self.by, time, context)
+        ready, late = split_ready_rows(rows, self.by, time, context)
         ready, keys = context.persist(ready), list(map(quoted, self.by))
         state = context.state(self.by)
         windows = self._pieces(ready, None, parsed)
@@ -165,7 +165,7 @@ class CountWindow(Operator):
         keys = (F.col(quoted(name)).alias(alias) for name, alias in aliases.items())
         return list(aliases.values()), rows.select(*keys, *columns)
 
-    def _by_kernel(
+    def _aggregate_with_kernel(
         self, rows: DataFrame, time: str, parsed: Sequence[Function], types: Types, context: OperatorContext
     ) -> tuple[Mapping[str, DataFrame] | None, str | None]:
         """Return the streams, or None, and why the kernel cannot merge the partial values."""

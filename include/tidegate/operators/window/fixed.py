@@ -209,7 +209,7 @@ class FixedWindows:
         windows = windows.drop("_pane", "_rows")
         if self.pane == self.size:
             return windows
-        return self.windowing.merge_by_keys(windows, [*self.windowing.keys, END])
+        return self.windowing.merge_partial_rows(windows, [*self.windowing.keys, END])
 
     def _repeat_per_window(self, panes: DataFrame) -> DataFrame:
         """Repeat each pane for each window that it is part of. `_rows` is counted in the last of these windows only."""

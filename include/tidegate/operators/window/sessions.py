@@ -155,7 +155,7 @@ class SessionWindows:
         old = changed.where("NOT _new")
         ends = [F.min(START).alias(START), F.max(END).alias(END)]
         pieces = changed.drop("_new", "_begin", "_finish")
-        merged = windowing.merge_by_keys(pieces, ["_island", *windowing.key_columns], *ends).drop("_island")
+        merged = windowing.merge_partial_rows(pieces, ["_island", *windowing.key_columns], *ends).drop("_island")
         columns = [quoted(name) for name in new.columns]
         moved = old.where(f"{START} <> _begin").select(*columns, F.lit(True).alias("_deleted"))
         staying = merged.select(*columns, F.lit(False).alias("_deleted")).unionByName(moved)

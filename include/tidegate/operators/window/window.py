@@ -22,7 +22,7 @@ from tidegate.config.keys import duration_text, seconds_in
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext, Watermarks
 from tidegate.operators.functions import arguments, meanings, parse_functions
-from tidegate.operators.inputs import keep_sketched_types, key_problems, refuse_reserved_columns
+from tidegate.operators.inputs import key_problems, record_sketched_types, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
 from tidegate.operators.retractions.key import key_of
 from tidegate.operators.spec import (
@@ -38,7 +38,7 @@ from tidegate.operators.spec import (
 from tidegate.operators.window.closing import END, START, Windowing, result_problems
 from tidegate.operators.window.fixed import FixedWindows
 from tidegate.operators.window.sessions import SessionWindows
-from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
+from tidegate.records.moments import END_OF_TIME, from_micros, micros_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import duration_problem, micros_in, moment
@@ -285,12 +285,12 @@ class Window(Operator):
         watermark_before = None
         if isinstance(before, int):
             now = before if context.timers_paused else max(before, now)
-            watermark_before = at_micros(before)
+            watermark_before = from_micros(before)
         context.remember[CLOCK] = now
         if context.watermarks.event_time_ends:
             watermark = END_OF_TIME
         else:
-            watermark = at_micros(now)
+            watermark = from_micros(now)
         time = F.expr(f"timestamp_micros({moment(now, quoted(rows.columns[0]))})").alias(CLOCK)
         return rows.select("*", time), replace(context, watermarks=Watermarks(watermark_before, watermark))
 
@@ -314,7 +314,7 @@ class Window(Operator):
         if self._uses_processing_time:
             rows, context = self._with_processing_time(rows, context)
         windowing = self._windowing(rows, context)
-        keep_sketched_types(parse_functions(self.functions), rows, context)
+        record_sketched_types(parse_functions(self.functions), rows, context)
         if self.session is not None:
             return SessionWindows(windowing, micros_in(self.session)).run(rows)
         size, slide = self._sizes

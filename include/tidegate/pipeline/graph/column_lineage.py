@@ -70,7 +70,7 @@ class ColumnLineage:
         self.makers: dict[str, Node] = {name: stage for stage in graph.stages for name in stage.produces}
         self.sources = graph.sources
 
-    def of(self, stream: str, column: str) -> list[SourceColumn]:
+    def origins_of(self, stream: str, column: str) -> list[SourceColumn]:
         """Return the columns of sources that a column of a stream is made of. Empty if any of them is unknown."""
         found = self._origins(stream, column)
         return sorted(found) if found is not None else []

@@ -132,7 +132,7 @@ def _columns_of(node: PlanNode, inputs: Sequence[Sequence[str]]) -> _Columns:
     if node.name == "Join" and len(below) == 2:
         return _joined(node.text, *below)
     if not below:
-        return _of_other_rows(node)
+        return _columns_from_elsewhere(node)
     if len(below) != 1:
         return _UNKNOWN
     parts = items_of(node.text)
@@ -164,7 +164,7 @@ def _of_probe(node: PlanNode, inputs: Sequence[Sequence[str]]) -> _Columns:
     return _Columns(columns)
 
 
-def _of_other_rows(node: PlanNode) -> _Columns:
+def _columns_from_elsewhere(node: PlanNode) -> _Columns:
     """Return the columns of rows that come from elsewhere, such as a table that the function reads by itself."""
     parts = items_of(node.text)
     items = _bracketed(parts[0]) if parts else None

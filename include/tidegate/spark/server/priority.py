@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tidegate import seams
 
-__all__ = ["lower_own_session", "lowest_priority"]
+__all__ = ["lower_session_priority", "lowest_priority"]
 
 LOWEST = 19
 _PROCESSES = Path("/proc")
@@ -32,7 +32,7 @@ _NEXT_CHANGE = 0.15
 def lowest_priority() -> Iterator[None]:
     """Give this process, and what it starts in the block, processors and disks only when nobody else needs them."""
     before, session_before = os.getpriority(os.PRIO_PROCESS, 0), _session_priority()
-    is_ours = _has_own_session()
+    is_ours = _leads_session_alone()
     _set_priority(LOWEST)
     if is_ours:
         _set_session_priority(LOWEST)
@@ -44,7 +44,7 @@ def lowest_priority() -> Iterator[None]:
             _set_session_priority(session_before, tries_again=True)
 
 
-def lower_own_session() -> None:
+def lower_session_priority() -> None:
     """Call it in a new session: it gets the lowest priority if this process has it, and is the first to end where
     memory runs out."""
     if os.getpriority(os.PRIO_PROCESS, 0) >= LOWEST and _leads_session():
@@ -85,7 +85,7 @@ def _leads_session() -> bool:
     return os.getsid(0) == os.getpid()
 
 
-def _has_own_session() -> bool:
+def _leads_session_alone() -> bool:
     """Return whether this process leads its session, and the session has only us and what we have started."""
     if sys.platform != "linux" or not _leads_session():
         return False

@@ -26,12 +26,12 @@ def socket_settings(folder: Path, *, begins_there: bool = False) -> dict[str, st
     begins_there: the folder is the working directory of all of Spark's processes.
     """
     path = "." if begins_there else str(folder)
-    if len(os.fsencode(path)) > _MAX_PATH_LENGTH or not _holds_sockets(folder):
+    if len(os.fsencode(path)) > _MAX_PATH_LENGTH or not _can_contain_sockets(folder):
         return {}
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": path}
 
 
-def _holds_sockets(folder: Path) -> bool:
+def _can_contain_sockets(folder: Path) -> bool:
     if not hasattr(socket, "AF_UNIX"):
         return False
     with contextlib.ExitStack() as opened:

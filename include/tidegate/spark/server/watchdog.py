@@ -34,7 +34,7 @@ from types import FrameType
 from tidegate import seams
 from tidegate.spark.server.folder import Launch, ServerFolder, ServerPlace, ServerState
 from tidegate.spark.server.locks import try_lock
-from tidegate.spark.server.priority import lower_own_session
+from tidegate.spark.server.priority import lower_session_priority
 from tidegate.spark.server.processes import ProcessId, identify
 
 __all__ = ["answers", "main"]
@@ -192,7 +192,7 @@ def _spawn(words: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != watchdog:  # it died before the line above
                 os._exit(1)
-        lower_own_session()
+        lower_session_priority()
 
     return subprocess.Popen(
         words,

@@ -113,7 +113,7 @@ class _Java:
     _schemas: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spark: Any) -> _Java:
+    def from_spark(cls, spark: Any) -> _Java:
         jvm = spark._jvm
         sources, hadoop = jvm.org.apache.spark.sql.execution.datasources, spark.sparkContext._jsc.hadoopConfiguration()
         types = jvm.org.apache.spark.sql.types
@@ -153,7 +153,7 @@ def _in_java(spark: SparkSession) -> _Java | None:
     held: Any = vars(spark)
     if _JAVA not in held:
         try:
-            held[_JAVA] = _Java.of(spark) if hasattr(spark, "_jsparkSession") else None
+            held[_JAVA] = _Java.from_spark(spark) if hasattr(spark, "_jsparkSession") else None
         except Exception:
             held[_JAVA] = None
     known: _Java | None = held[_JAVA]

@@ -32,7 +32,7 @@ from tidegate.spark.storage.writing import write_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["is_shared", "on_one_machine", "refuse_unshared_disks", "started_by_tidegate"]
+__all__ = ["is_shared", "is_tidegate_server", "on_one_machine", "refuse_unshared_disks"]
 
 _LOCAL: Final = re.compile(r"local(\[|$)")
 _MARK: Final = "_tidegate_disks"
@@ -72,7 +72,7 @@ def on_one_machine(spark: SparkSession) -> bool:
     return _LOCAL.match(constant_setting(spark, "spark.master")) is not None
 
 
-def started_by_tidegate(spark: SparkSession) -> bool:
+def is_tidegate_server(spark: SparkSession) -> bool:
     """Return whether tidegate has started this Spark, so that its Python workers have tidegate."""
     return bool(constant_setting(spark, LOCAL_WRITES))
 

@@ -38,7 +38,7 @@ class OwnModules:
         for name in sys.modules.keys() - self._looked_at:
             self._looked_at.add(name)
             file = getattr(sys.modules[name], "__file__", None)
-            if file is not None and self._is_own(name, Path(file)):
+            if file is not None and self._is_in_user_folder(name, Path(file)):
                 stamp = _stamp(file)
                 self._stamps[name] = None if stamp is None or stamp[0] >= since * 1e9 else stamp
 
@@ -52,7 +52,7 @@ class OwnModules:
         self._stamps.clear()
         importlib.invalidate_caches()
 
-    def _is_own(self, name: str, file: Path) -> bool:
+    def _is_in_user_folder(self, name: str, file: Path) -> bool:
         if name.partition(".")[0] == "tidegate" or not _INSTALLED.isdisjoint(file.parts):
             return False
         return any(folder in file.resolve().parents for folder in self._folders)

@@ -474,13 +474,13 @@ def _load_stored(
 ) -> list[pa.Table]:
     """Return each state's rows: those that Spark has brought, or those that each lookup finds."""
     if plan.lookups:
-        return _look_up(plan, arrived, buffered)
+        return _find_stored_rows(plan, arrived, buffered)
     if not from_spark:
         return [schema.empty_table() for schema in plan.stored]
     return [_without_duplicates(rows, keys) for rows, keys in zip(from_spark, plan.stored_by, strict=False)]
 
 
-def _look_up(plan: KernelPlan, arrived: pa.Table, buffered: BufferedBatch) -> list[pa.Table]:
+def _find_stored_rows(plan: KernelPlan, arrived: pa.Table, buffered: BufferedBatch) -> list[pa.Table]:
     """Return the rows that each lookup finds."""
     import pyarrow.compute as pc
 

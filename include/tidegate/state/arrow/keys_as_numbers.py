@@ -91,7 +91,7 @@ class Packing:
     highs: tuple[int, ...]
 
     @classmethod
-    def of(cls, columns: Sequence[Any]) -> Packing | None:
+    def fit(cls, columns: Sequence[Any]) -> Packing | None:
         """Return the packing for these columns, or None if they have no rows, or do not fit into one number."""
         if not len(columns[0]):
             return None
@@ -153,7 +153,7 @@ def packed(rows: pa.Table, keys: Sequence[str]) -> Any:
         return None
     if len(columns) == 1:
         return columns[0]
-    packing = Packing.of(columns)
+    packing = Packing.fit(columns)
     if packing is not None:
         return packing.pack(columns)
     return None
@@ -212,7 +212,7 @@ def _ranks(rows: pa.Table, keys: Sequence[str]) -> Any:
         if ranks is None:
             return None
         columns.append(ranks)
-    packing = Packing.of(columns)
+    packing = Packing.fit(columns)
     if packing is not None:
         return packing.pack(columns)
     return None
@@ -330,7 +330,7 @@ def order_by(*columns: Any) -> Any:
     """Return the positions that sort rows by these columns of numbers, the most significant one first. Stable."""
     import numpy as np
 
-    packing = Packing.of(columns)
+    packing = Packing.fit(columns)
     if packing is not None:
         return order(packing.pack(columns))
     positions = np.arange(len(columns[0]))

@@ -34,7 +34,7 @@ class Matcher:
         codes, size = np.zeros(self.rows, np.int64), 1
         if self.rows and self.plain is None:
             for name in keys:
-                digit, values = _Digit.of(comparable(rows[name]), CODE_LIMIT // size)
+                digit, values = _Digit.from_column(comparable(rows[name]), CODE_LIMIT // size)
                 codes_before = None
                 if digit.size >= CODE_LIMIT // size:
                     codes_before, codes = np.unique(codes, return_inverse=True)
@@ -127,7 +127,7 @@ class _Digit:
     has_null: bool = False
 
     @classmethod
-    def of(cls, column: pa.ChunkedArray, max_span: int) -> tuple[_Digit, Any]:
+    def from_column(cls, column: pa.ChunkedArray, max_span: int) -> tuple[_Digit, Any]:
         """Return the digit for a column, and the number of each of its rows. max_span: integers that span more than
         this are ranked instead."""
         import numpy as np

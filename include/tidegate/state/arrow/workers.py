@@ -17,7 +17,7 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
 from tidegate.spark.frame_facts import renamed, with_fields
-from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
+from tidegate.spark.storage.same_disk import is_shared, is_tidegate_server, on_one_machine
 from tidegate.spark.storage.worker_writes import work_on_store
 from tidegate.spark.workers.garbage import sparing_modules
 from tidegate.state.arrow.merging import ADDED, ReportRow
@@ -74,7 +74,7 @@ def usable(spark: SparkSession, location: Location) -> bool:
     """Return whether workers have tidegate, and access to the state's files."""
     if not location.is_local:
         return work_on_store(spark, location)
-    return on_one_machine(spark) and started_by_tidegate(spark) and is_shared(spark, location)
+    return on_one_machine(spark) and is_tidegate_server(spark) and is_shared(spark, location)
 
 
 def writes(schema: Json) -> bool:

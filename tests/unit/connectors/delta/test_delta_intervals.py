@@ -25,7 +25,7 @@ DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def hour(number):
-    return Interval.of(DAY + timedelta(hours=number), DAY + timedelta(hours=number + 1))
+    return Interval.between(DAY + timedelta(hours=number), DAY + timedelta(hours=number + 1))
 
 
 class Hours(Published):

@@ -29,7 +29,7 @@ from tidegate.sinks import DeltaUpsert
 
 AHEAD, LATER = "/ahead/", "/merged-"
 """What paths of files have in them that were rewritten ahead, and by a publisher."""
-DAY = Interval.of(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+DAY = Interval.between(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
 
 
 @pytest.fixture(autouse=True)

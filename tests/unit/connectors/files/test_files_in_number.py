@@ -46,7 +46,7 @@ def test_exactly_the_names_that_are_not_ignored_are_found(tmp_path_factory: pyte
     root = tmp_path_factory.mktemp("landing")
     for name in landed:
         (root / name).touch()
-    found = open_folder(Place(str(root)), ".").names(Pattern.of("*"))
+    found = open_folder(Place(str(root)), ".").names(Pattern.parse("*"))
     assert sorted(found) == sorted(name for name in landed if not is_ignored(name))
 
 
@@ -55,7 +55,7 @@ def test_every_temporary_ending_is_ignored_in_any_case(tmp_path: Path) -> None:
         (tmp_path / f"x{ending}").touch()
         (tmp_path / f"x{ending.upper()}").touch()
     (tmp_path / "x").touch()
-    assert open_folder(Place(str(tmp_path)), ".").names(Pattern.of("*")) == ["x"]
+    assert open_folder(Place(str(tmp_path)), ".").names(Pattern.parse("*")) == ["x"]
 
 
 def test_a_file_that_globs_find_twice_is_planned_once(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_without_a_bound_all_is_taken() -> None:
 
 def login(**options: str) -> KafkaLogin:
     connections = {f"events.{name.replace('__', '.')}": value for name, value in options.items()}
-    return KafkaLogin.of("broker:9092", "events", Place("/data", connections=connections))
+    return KafkaLogin.resolve("broker:9092", "events", Place("/data", connections=connections))
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_an_option_that_librdkafka_does_not_know_is_refused_without_its_value() 
 def test_a_connection_without_brokers_is_refused() -> None:
     place = Place("/data", connections={"events.sasl.username": "me"})
     with pytest.raises(Invalid, match="connection 'events' names no brokers"):
-        KafkaLogin.of(None, "events", place)
+        KafkaLogin.resolve(None, "events", place)
     with pytest.raises(Invalid, match="connection 'evens' does not exist"):
-        KafkaLogin.of(None, "evens", place)
+        KafkaLogin.resolve(None, "evens", place)
 
 
 def test_no_password_is_in_a_repr_or_in_a_masked_text() -> None:

@@ -11,8 +11,8 @@ from tidegate.connectors.schema.drift import (
     SchemaPolicy,
     common_type,
     evolved_schema,
-    not_seen_before,
     policy_problems,
+    select_new_columns,
     type_of_variant,
     why_no_column,
 )
@@ -209,7 +209,7 @@ def test_bad_policies_are_named():
 def test_a_key_is_not_seen_before_until_a_plan_knows_its_type():
     schema = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(("vip", "boolean"), ("n", "void")))])
     found = drift(("vip", "boolean"), ("n", "bigint"), ("nothing", "void"), ("x", "string"))
-    assert [key.path for key in not_seen_before(schema, found)] == ["n", "x"]
-    assert not_seen_before(schema, drift(("id", "string"), kind="type")) == []
+    assert [key.path for key in select_new_columns(schema, found)] == ["n", "x"]
+    assert select_new_columns(schema, drift(("id", "string"), kind="type")) == []
     forgetful = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(("vip", "boolean"), more=3))])
-    assert not_seen_before(forgetful, drift(("x", "string"))) == [], "it may be one of those that nobody remembers"
+    assert select_new_columns(forgetful, drift(("x", "string"))) == [], "it may be one of those that nobody remembers"

@@ -15,7 +15,7 @@ from tidegate.connectors.delta.sink.interval import (
     column_problems,
     not_rewritten_error,
     refuse_outside,
-    replace_by_column,
+    replace_rows_of_interval,
     replaced_files,
 )
 from tidegate.connectors.delta.sink.not_null import checked_not_null
@@ -259,4 +259,4 @@ class DeltaAppend(DeltaSink):
             replaced = replaced_files(snapshot, publication.interval, publication.replaces, context)
             return replace(snapshot, files, replaced, stamp)
         column, interval = self.interval_column, publication.interval
-        return replace_by_column(snapshot, files, self.partition_by, column, interval, stamp, folder)
+        return replace_rows_of_interval(snapshot, files, self.partition_by, column, interval, stamp, folder)

@@ -113,7 +113,7 @@ class _PublishedRows:
         self.rows: Counter[bytes] = Counter()
         """The number of rows by the digest of their values."""
         for file in files:
-            self.rows.update(self._digests_of(InputFile.of(file)))
+            self.rows.update(self._digests_of(InputFile.from_file(file)))
 
     def rewrite_without(self, folder: str) -> list[StagedFile]:
         """Rewrite the files that hold the rows, without these rows. Raise Invalid unless all of them are found."""
@@ -130,7 +130,9 @@ class _PublishedRows:
                         missing[digest] -= 1
             return pa.array(mask, pa.bool_())
 
-        changed, rewritten = rewrite(self.table, list(map(InputFile.of, self.carriers)), self.names, remove, folder)
+        changed, rewritten = rewrite(
+            self.table, list(map(InputFile.from_file, self.carriers)), self.names, remove, folder
+        )
         count = sum(missing.values())
         if count:
             self.snapshot.location.remove_folder(folder)

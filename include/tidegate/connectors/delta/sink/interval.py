@@ -43,7 +43,7 @@ __all__ = [
     "publication_of",
     "refuse_features",
     "refuse_outside",
-    "replace_by_column",
+    "replace_rows_of_interval",
     "replaced_files",
     "trace_of",
 ]
@@ -170,7 +170,7 @@ def refuse_outside(
 
     inside = _IntervalCondition(table.schema, column, interval)
     for file in files:
-        values = key_rows(table, InputFile.of(file), [column])[column]
+        values = key_rows(table, InputFile.from_file(file), [column])[column]
         outside = pc.invert(inside(values))
         if count := pc.sum(outside).as_py() or 0:
             example = python_value(values.filter(outside)[0])
@@ -193,7 +193,7 @@ def not_rewritten_error(column: str, context: SinkContext) -> Rejected:
     )
 
 
-def replace_by_column(
+def replace_rows_of_interval(
     snapshot: Snapshot,
     files: Sequence[StagedFile],
     partition_by: Sequence[str],
@@ -207,7 +207,7 @@ def replace_by_column(
     folder: for the rewritten files, which keep rows of other intervals.
     """
     table = Table(snapshot.location, snapshot.schema, tuple(partition_by))
-    replaced, rewritten = _replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
+    replaced, rewritten = _divide_files_of_interval(snapshot, table, column, interval, f"{folder}/kept")
     committed = replace(snapshot, [*rewritten, *files], replaced, stamp)
     commit = None
     if committed is not None:
@@ -217,7 +217,7 @@ def replace_by_column(
     return committed
 
 
-def _replaced_by_column(
+def _divide_files_of_interval(
     snapshot: Snapshot, table: Table, column: str, interval: Interval, folder: str
 ) -> tuple[list[LiveFile], list[StagedFile]]:
     """Return the files that hold rows of the interval, and new files with the remaining rows."""
@@ -227,7 +227,7 @@ def _replaced_by_column(
     def is_replaced(rows: Any, source: InputFile, start: int) -> Any:
         return inside(rows[column])
 
-    sources = [InputFile.of(file) for file in live.values()]
+    sources = [InputFile.from_file(file) for file in live.values()]
     changed, rewritten = rewrite(table, sources, [column], is_replaced, folder)
     return [live[source.path] for source in changed], rewritten
 

@@ -35,7 +35,7 @@ from tidegate.delta import (
     missing_files,
     read_commit,
     refuse_difference,
-    refuse_other_files,
+    verify_written_files,
 )
 from tidegate.delta.files.footers import describe
 from tidegate.delta.keys import Keys
@@ -139,8 +139,8 @@ def prerewrite_files(
     live = live_files(snapshot)
     if sum(file.size for file in live) < MIN_BYTES:
         return None
-    batch = BatchRows.read(table, [list(map(InputFile.of, (*files, *deletes)))], keys, order_by)
-    candidates = [InputFile.of(file) for file in live if batch.distinct_keys.may_touch(file)]
+    batch = BatchRows.read(table, [list(map(InputFile.from_file, (*files, *deletes)))], keys, order_by)
+    candidates = [InputFile.from_file(file) for file in live if batch.distinct_keys.may_touch(file)]
     if sum(source.size for source in candidates) < MIN_BYTES or batch.nbytes > _MAX_KEY_BYTES:
         return None
     find_keys = _KeyFinder(table, batch.distinct_keys, tuple(keys), tuple(batch.names), ordered=bool(order_by))
@@ -149,7 +149,7 @@ def prerewrite_files(
         found_files += files_of_worker
     lost_rows, lost_counts = _find_lost_rows(batch, found_files)
     standing = [path for path, count in lost_counts.items() if not count]
-    outdated = [InputFile.of(staged) for staged in files if staged.path in lost_rows.outdated]
+    outdated = [InputFile.from_file(staged) for staged in files if staged.path in lost_rows.outdated]
     for source in outdated:
         lost_counts[source.path] = _count_true(lost_rows.outdated[source.path])
     groups = grouped([file.parts for file in found_files if lost_counts[file.source.path]], _WRITERS)
@@ -256,7 +256,7 @@ def _replacements(
     bundles = [parts for group in groups for parts in group]
     reports = workers(write, bundles)
     location, schema = write.table.location, write.table.schema
-    refuse_other_files(location, write.folder, {name: file for name, file, _ in reports if file.rows})
+    verify_written_files(location, write.folder, {name: file for name, file, _ in reports if file.rows})
 
     def check_written(parts: Sequence[RowGroup], report: tuple[str, WrittenFile, int]) -> list[StagedFile]:
         name, file, lost = report

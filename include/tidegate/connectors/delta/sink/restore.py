@@ -62,7 +62,7 @@ def plan_restore(
     not_separable_reason = ""
     if rewrites:
         not_separable_reason = "it replaces rows, even those of other writers"
-    elif foreign and _is_rewritten_by_others(snapshot, since, context):
+    elif foreign and _has_foreign_removals(snapshot, since, context):
         not_separable_reason = "another writer has rewritten files of this pipeline"
     return RestorePlan(
         target_version=target,
@@ -91,7 +91,7 @@ def commit_restore(
         return replace(snapshot, [], [], stamp)
     since = restored.to.version if restored.to is not None else -1
     if restored.how == "retract":
-        if _is_rewritten_by_others(snapshot, since, context):
+        if _has_foreign_removals(snapshot, since, context):
             raise Rejected(
                 f"{snapshot.location.url}: another writer has rewritten files that this pipeline added after version "
                 f"{since}",
@@ -226,7 +226,7 @@ def _staging_checkpoint(path: str, prefix: str) -> int:
     return int(path_below.split("/")[0])
 
 
-def _is_rewritten_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bool:
+def _has_foreign_removals(snapshot: Snapshot, since: int, context: SinkContext) -> bool:
     """Return whether another writer has, since then, removed a file that this pipeline added."""
     prefix, own_app_ids = f"tidegate/{context.uid}-{context.sink}", _published_app_ids(context)
     for version in range(since + 1, snapshot.version + 1):

@@ -149,7 +149,7 @@ def _session(snapshot: Snapshot, context: SinkContext) -> SparkSession:
 def _record_owner(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> None:
     """Record the owner once, in a separate commit: delta-spark takes one transaction per commit."""
     if snapshot.txn(stamp.owner[0]) is None:
-        _append_nothing(session, snapshot, *stamp.owner, stamp)
+        _append_no_rows(session, snapshot, *stamp.owner, stamp)
 
 
 def _find_or_add_commit(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
@@ -158,7 +158,7 @@ def _find_or_add_commit(session: SparkSession, snapshot: Snapshot, stamp: Commit
     seams.fault(stamp.faults[1])
     committed = _find_synced_commit(snapshot, stamp)
     if committed is None:
-        _append_nothing(session, snapshot, stamp.app_id, stamp.id, stamp)
+        _append_no_rows(session, snapshot, stamp.app_id, stamp.id, stamp)
         committed = _find_synced_commit(snapshot, stamp)
     return committed
 
@@ -171,7 +171,7 @@ def _find_synced_commit(snapshot: Snapshot, stamp: CommitStamp) -> Committed | N
     return committed
 
 
-def _append_nothing(session: SparkSession, snapshot: Snapshot, app_id: str, version: int, stamp: CommitStamp) -> None:
+def _append_no_rows(session: SparkSession, snapshot: Snapshot, app_id: str, version: int, stamp: CommitStamp) -> None:
     generated_keys = {"delta.identity.start", "delta.generationExpression"}  # only Spark may fill these columns
     names = [field["name"] for field in snapshot.schema["fields"] if generated_keys.isdisjoint(field["metadata"])]
     empty = session.read.format("delta").load(snapshot.location.url).selectExpr(*map(quoted, names)).limit(0)

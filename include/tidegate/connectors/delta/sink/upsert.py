@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from tidegate import seams
-from tidegate.connectors.declaring import describe_by_key, key_and_order_problems, keyed_problems, refuse_order
+from tidegate.connectors.declaring import describe_keyed_sink, key_and_order_problems, keyed_problems, refuse_order
 from tidegate.connectors.delta.sink.interval import (
     column_problems,
     not_rewritten_error,
     refuse_outside,
-    replace_by_column,
+    replace_rows_of_interval,
 )
 from tidegate.connectors.delta.sink.not_null import checked_not_null
 from tidegate.connectors.delta.sink.prerewritten import (
@@ -148,7 +148,7 @@ class DeltaUpsert(DeltaSink):
         return self.order_by, self.delete_when
 
     def describe(self) -> Json:
-        description = super().describe() | describe_by_key(self)
+        description = super().describe() | describe_keyed_sink(self)
         if self.interval_column is not None:
             description["interval_column"] = self.interval_column
         return description
@@ -297,7 +297,7 @@ class DeltaUpsert(DeltaSink):
     ) -> tuple[list[LiveFile], list[StagedFile]]:
         """Return the files to remove from the table, and the files to add."""
         keys = self._keys(table, batches)
-        sources = [InputFile.of(file) for file in live.values() if keys.may_touch(file)]
+        sources = [InputFile.from_file(file) for file in live.values() if keys.may_touch(file)]
         if self.order_by:
             newest_rows = self._newest(table, sources, batches)
             keys, new = newest_rows.won, self._counting_rows(table, batches, newest_rows, folder)
@@ -327,7 +327,7 @@ class DeltaUpsert(DeltaSink):
         if valid is None or (self.order_by and not valid.is_complete):
             return None
         keys = self._keys(table, batches if valid.unprocessed else ())  # reads files: only if needed
-        sources = [InputFile.of(file) for file in valid.unprocessed if keys.may_touch(file)]
+        sources = [InputFile.from_file(file) for file in valid.unprocessed if keys.may_touch(file)]
         if self.order_by:
             if any(len(rows_with_keys(table, source, self.keys, self.keys, keys)) for source in sources):
                 return None
@@ -363,7 +363,7 @@ class DeltaUpsert(DeltaSink):
         assert self.interval_column is not None
         files = files_to_add(batches)
         column, interval = self.interval_column, publication.interval
-        return replace_by_column(snapshot, files, self.partition_by, column, interval, stamp, folder)
+        return replace_rows_of_interval(snapshot, files, self.partition_by, column, interval, stamp, folder)
 
     def publish_through_spark(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
@@ -422,7 +422,7 @@ class DeltaUpsert(DeltaSink):
         import pyarrow.compute as pc
 
         marked = [(file, False) for file in batch.files] + [(file, True) for file in batch.deletes]
-        sources = [InputFile.of(file) for file, _ in marked]
+        sources = [InputFile.from_file(file) for file, _ in marked]
         outdated = outdated_rows(table, sources, self.keys, self.order_by, [mark for _, mark in marked])
         if not outdated:
             return batch
@@ -431,7 +431,7 @@ class DeltaUpsert(DeltaSink):
             return outdated[source.path].slice(start, rows.num_rows)
 
         def without_outdated(files: list[StagedFile], name: str) -> list[StagedFile]:
-            touched = [InputFile.of(file) for file in files if file.path in outdated]
+            touched = [InputFile.from_file(file) for file in files if file.path in outdated]
             _, written = rewrite(table, touched, self.keys, is_outdated, f"{folder}/{name}")
             return [*(file for file in files if file.path not in outdated), *written]
 
@@ -447,7 +447,7 @@ class DeltaUpsert(DeltaSink):
         return corrected
 
     def _newest(self, table: Table, live: Sequence[InputFile], batches: Sequence[StagedBatch]) -> Newest:
-        staged = [list(map(InputFile.of, (*batch.files, *batch.deletes))) for batch in batches]
+        staged = [list(map(InputFile.from_file, (*batch.files, *batch.deletes))) for batch in batches]
         return newest(table, live, staged, self.keys, self.order_by)
 
     def _counting_rows(
@@ -455,7 +455,7 @@ class DeltaUpsert(DeltaSink):
     ) -> list[StagedFile]:
         """Return the batches' files to add, without rows that a newer row of their key overrides."""
         files = files_to_add(batches)
-        touched = [InputFile.of(file) for file in files if file.path in newest_rows.outdated]
+        touched = [InputFile.from_file(file) for file in files if file.path in newest_rows.outdated]
 
         def is_late(rows: Any, source: InputFile, start: int) -> Any:
             return newest_rows.outdated[source.path].slice(start, rows.num_rows)
@@ -467,7 +467,7 @@ class DeltaUpsert(DeltaSink):
         import pyarrow as pa
 
         tables = [arrow_schema(table.schema, self.keys).empty_table()]
-        tables += [key_rows(table, InputFile.of(file), self.keys) for file in all_files(batches)]
+        tables += [key_rows(table, InputFile.from_file(file), self.keys) for file in all_files(batches)]
         return Keys(pa.concat_tables(tables))
 
     def _new_rows(self, table: Table, batches: Sequence[StagedBatch], folder: str) -> list[StagedFile]:
@@ -480,7 +480,7 @@ class DeltaUpsert(DeltaSink):
                 added += files
                 continue
             is_replaced = _has_key(self._keys(table, later))
-            sources = list(map(InputFile.of, files))
+            sources = list(map(InputFile.from_file, files))
             changed, rewritten = rewrite(table, sources, self.keys, is_replaced, f"{folder}/batch-{number}")
             replaced = {source.path for source in changed}
             added += [*(file for file in files if file.path not in replaced), *rewritten]

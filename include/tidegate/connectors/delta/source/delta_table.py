@@ -151,11 +151,11 @@ class DeltaTable(TypedSource):
             return plan_interval(log, self.time_column, context.interval, context.source)
         until = None
         if context.stop_position is not None:
-            until = TablePosition.of(context.stop_position, context.source)
+            until = TablePosition.parse(context.stop_position, context.source)
         if start is None:
             position = self._first(log, context.source, until)
         else:
-            position = TablePosition.of(start, context.source)
+            position = TablePosition.parse(start, context.source)
             _check_same_table(log, position, context.source)
         cut = Cut(self.max_files * context.bound_factor, context.bound(self.max_bytes), position, until)
         self._fill(cut, log, context.source)
@@ -201,7 +201,7 @@ class DeltaTable(TypedSource):
             return True
         if position is None:
             return False
-        return TablePosition.of(position, context.source).covers(TablePosition.of(other, context.source))
+        return TablePosition.parse(position, context.source).covers(TablePosition.parse(other, context.source))
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         """Check that the commits are unchanged since the plan, and that their files still exist."""

@@ -37,7 +37,7 @@ class TablePosition:
         return self.index is None or (other.index is not None and self.index >= other.index)
 
     @staticmethod
-    def of(start: Json, source: str) -> TablePosition:
+    def parse(start: Json, source: str) -> TablePosition:
         try:
             return TablePosition(**start)
         except TypeError:

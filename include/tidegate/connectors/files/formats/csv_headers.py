@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.schema.ddl import Column
 
-__all__ = ["CsvHeader", "csv_header", "files_by_header", "has_header", "is_readable", "separator_of"]
+__all__ = ["CsvHeader", "csv_header", "group_files_per_header", "has_header", "is_readable", "separator_of"]
 
 HEADER_BYTES: Final = 1 << 20
 """How much of a file may be its header."""
@@ -34,7 +34,7 @@ class CsvHeader:
     columns: tuple[Column | None, ...]
 
     @staticmethod
-    def of(names: Sequence[str], columns: Sequence[Column]) -> CsvHeader:
+    def from_names(names: Sequence[str], columns: Sequence[Column]) -> CsvHeader:
         """Match the names of a header with the columns of the schema."""
         matched: list[Column | None] = [None] * len(names)
         for is_same in (str.__eq__, lambda one, other: one.lower() == other.lower()):
@@ -77,14 +77,14 @@ def separator_of(options: Mapping[str, Any]) -> str:
     return (_option(options, "sep") or _option(options, "delimiter") or ",").replace("\\t", "\t")
 
 
-def files_by_header(
+def group_files_per_header(
     options: Mapping[str, Any], folder: Folder, names: Sequence[str], columns: Sequence[Column]
 ) -> dict[CsvHeader, list[str]]:
     """Return the names of files with the same fields, by these."""
     files: dict[CsvHeader, list[str]] = {}
     for name in names:
         header = csv_header(options, folder, name) if has_header(options) else None
-        fields = CsvHeader.by_position(columns) if header is None else CsvHeader.of(header, columns)
+        fields = CsvHeader.by_position(columns) if header is None else CsvHeader.from_names(header, columns)
         files.setdefault(fields, []).append(name)
     return files
 

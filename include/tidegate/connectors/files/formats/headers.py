@@ -103,7 +103,7 @@ def _header_problems(source: Files, folder: Folder, name: str, columns: list[Col
     names = csv_header(source.options, folder, name)
     if names is None:
         return []  # Spark compares the header with the schema
-    header = CsvHeader.of(names, columns)
+    header = CsvHeader.from_names(names, columns)
     if not any(header.columns):
         found, separator = ", ".join(names), separator_of(source.options)
         found = found if len(found) <= MAX_SHOWN else f"{found[:MAX_SHOWN]}…"

@@ -19,10 +19,10 @@ from tidegate.spark.refusals.malformed_record import MARK, MISFIT, SAMPLE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["fail_at_malformed", "flag_malformed", "message", "note"]
+__all__ = ["fail_on_malformed", "flag_malformed", "message", "note"]
 
 
-def fail_at_malformed(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -> DataFrame:
+def fail_on_malformed(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -> DataFrame:
     """Fail at the first record with text in the column `corrupt`, or with a value that its column cannot hold.
 
     The result does not have the column `corrupt`. Spark treats input_file_name() as nondeterministic, so it pushes

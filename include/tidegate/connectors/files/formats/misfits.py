@@ -229,11 +229,11 @@ def summarize(frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, 
     for path, kind in widened.items():
         found[path, "type"] = msgspec.structs.replace(found[path, "type"], wider=kind)
     more = 1 if len(rows) > MAX_KNOWN_COLUMNS else 0
-    drift = Drift(found=sorted(found.values(), key=_by_path), records=records, more=more) if found else None
+    drift = Drift(found=sorted(found.values(), key=_path_and_kind), records=records, more=more) if found else None
     return Survey(drift, is_clean=not found and not malformed)
 
 
-def _by_path(column: FoundColumn) -> tuple[str, str]:
+def _path_and_kind(column: FoundColumn) -> tuple[str, str]:
     return column.path, column.kind
 
 

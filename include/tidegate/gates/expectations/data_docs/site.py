@@ -40,7 +40,7 @@ def write_results(folder: Path, validations: Iterable[Validation]) -> list[Path]
         suites[validation.path[:-3]] = validation.suite
     for name, suite in suites.items():
         path = folder.joinpath(SUITES, *name[:-1], f"{name[-1]}.json")
-        if path.exists() and not _is_ours(path):
+        if path.exists() and not _was_written_by_tidegate(path):
             continue
         if _write(path, {**suite, "meta": {**suite["meta"], _MARK: _OURS}}):
             written.append(path)
@@ -64,7 +64,7 @@ def _write(path: Path, document: Json) -> bool:
     return True
 
 
-def _is_ours(path: Path) -> bool:
+def _was_written_by_tidegate(path: Path) -> bool:
     try:
         meta = json.loads(path.read_text(encoding="utf-8")).get("meta") or {}
     except (OSError, ValueError, AttributeError):
@@ -113,7 +113,7 @@ def build_site(folder: Path, name: str, changed: Iterable[Path], modules: Iterab
     )
     sections = list(builder.site_section_builders.values())
     for drawn in (*sections, builder.site_index_builder):
-        _use_own_templates(drawn.view_class)
+        _install_page_templates(drawn.view_class)
     fresh = set(changed)
     pages: dict[Path, Any] = {}
     keys = []
@@ -149,7 +149,7 @@ def _index(pipeline: str, pages: Iterable[str]) -> Json:
     return index
 
 
-def _use_own_templates(view: Any) -> None:
+def _install_page_templates(view: Any) -> None:
     """Draw Great Expectations' content in pages of ours.
 
     Its own pages load styles and scripts from five other sites, and a picture whose address tells the context's id.

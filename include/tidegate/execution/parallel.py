@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from tidegate.pipeline.graph.graph import Node, StageNode
 from tidegate.pipeline.graph.nodes import GateNode
 
-__all__ = ["all_at_once", "order_stages"]
+__all__ = ["call_in_parallel", "order_stages"]
 
 MAX_AT_ONCE: Final = 4
 """More queries at once would only compete for the same cores, and each has rows in memory."""
@@ -22,7 +22,7 @@ MAX_AT_ONCE: Final = 4
 Result = TypeVar("Result")
 
 
-def all_at_once(works: Sequence[Callable[[], Result]]) -> list[Result]:
+def call_in_parallel(works: Sequence[Callable[[], Result]]) -> list[Result]:
     """Call all functions in parallel, and return their results in order.
 
     If one fails, wait for those that run before raising its error, since the caller may delete files that they write.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.toys import ToyFeed, ToySource
 from tidegate import Pipeline
-from tidegate.execution.at_once import all_at_once, order_stages
+from tidegate.execution.parallel import call_in_parallel, order_stages
 from tidegate.pipeline.graph.graph import Node
 from tidegate.sinks import DeltaUpsert
 
@@ -28,7 +28,7 @@ def test_results_come_in_the_order_of_the_works_though_each_waits_for_the_next()
         done[number].set()
         return number
 
-    assert all_at_once([partial(work, number) for number in range(4)]) == [0, 1, 2, 3]
+    assert call_in_parallel([partial(work, number) for number in range(4)]) == [0, 1, 2, 3]
 
 
 def test_a_failure_is_raised_when_nothing_is_at_work_any_more() -> None:
@@ -43,14 +43,14 @@ def test_a_failure_is_raised_when_nothing_is_at_work_any_more() -> None:
         ended.append(True)
 
     with pytest.raises(ValueError, match="no"):
-        all_at_once([work_on, fail])
+        call_in_parallel([work_on, fail])
     assert ended
 
 
 def test_each_sees_the_context_of_its_caller() -> None:
     token = MOOD.set("calm")
     try:
-        assert all_at_once([MOOD.get, MOOD.get]) == ["calm", "calm"]
+        assert call_in_parallel([MOOD.get, MOOD.get]) == ["calm", "calm"]
     finally:
         MOOD.reset(token)
 
