@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.model import rollback
-from tests.model.facts import Commit, Content, DivertFact, Fact, Log, State, rolled_back
+from tests.model.facts import Content, DivertFact, Fact, Log, State, rolled_back
 from tests.model.stepper import Step, Stepper, put
 from tests.model.world import END, Pc, ask_clock
 
@@ -17,9 +17,12 @@ TABLE, QUARANTINE = 0, 1
 
 
 def look(at: Stepper) -> Iterator[Step]:
-    """V1: the table first."""
-    last = at.head(TABLE)[1]
-    yield f"reads that table {TABLE} holds {last}", at.go(("VV", last))
+    """V1: the table first. What it has a part of cannot be diverted: that part would be sent again."""
+    _, last, begun = at.head(TABLE)
+    if begun is None:
+        yield f"reads that table {TABLE} holds {last}", at.go(("VV", last))
+    else:
+        yield f"finds a part of {begun} on table {TABLE}, and diverts nothing", at.go(END)
 
 
 def plan(at: Stepper, last: int | None) -> Iterator[Step]:
@@ -73,8 +76,10 @@ def create(at: Stepper, id: int, base: int, last: int | None) -> Iterator[Step]:
         and not rolled_back(at.log, number)
     ]
     before = earlier[-1] if earlier and not at.broken("forget the rows of an earlier divert") else ()
-    taken = (*before, *rows[0][1]) if rows else before
-    rest = tuple(content for _, content in rows[1:])
+    taken, rest = before, tuple(content for _, content in rows)
+    if rest:  # of the first one the last row, which its target refuses
+        taken = (*before, rest[0][-1])
+        rest = tuple(content for content in (rest[0][:-1], *rest[1:]) if content)
     end = at.log[base - 1].end
     nobody = tuple((None,) * len(tables) for tables in at.world.shape.jobs)
     clock = at.world.remembered(ask_clock, id, at.fact(base), True)
@@ -117,7 +122,7 @@ def broken(before: State, after: State) -> Iterator[str]:
         for id in ids:
             if id > len(after.log) or after.log[id - 1].made is None:
                 yield f"I4: table {table} shows checkpoint {id}, which is not completed"
-    twice = [row for row, count in rows_shown(after.tables).items() if count > 1]
+    twice = [row for row, count in rows_shown(after).items() if count > 1]
     if twice and not _is_being_rolled_back(after):
         yield f"I1: {twice} is in table and quarantine, or in one of them twice"
     for id, (old, new) in enumerate(zip(before.log, after.log, strict=False), 1):
@@ -131,10 +136,10 @@ def _is_being_rolled_back(state: State) -> bool:
     return any(not all(any(c.id == id for c in commits) for commits in state.tables) for id in backs)
 
 
-def rows_shown(tables: tuple[tuple[Commit, ...], ...]) -> Counter[str]:
+def rows_shown(state: State) -> Counter[str]:
     """What table and quarantine show together."""
-    shown: Counter[str] = Counter()
-    for commits in tables:
+    shown: Counter[str] = Counter(state.begun[1] if state.begun is not None else ())
+    for commits in state.tables:
         for _, content in rollback.shown(commits):
             shown.update(content)
     return shown
@@ -152,7 +157,7 @@ def owed(state: State) -> str | None:
         elif (content := fact.made.content[TABLE]) is not None:
             rows = rows + Counter(content)
         as_of[id] = rows
-    shown = rows_shown(state.tables)
+    shown = rows_shown(state)
     if shown != rows:
         return f"I8: table and quarantine have {dict(shown)}, completed was {dict(rows)}"
     return None

@@ -53,6 +53,8 @@ class Shape(NamedTuple):
     """Runs in whose interval there is nothing to read."""
     quarantine: bool = False
     """True: table 1 is the quarantine of table 0, and only diverts fill it."""
+    in_parts: bool = False
+    """True: table 0 takes an entry in two transactions, a row in each, as a topic takes a large one."""
 
     def interval(self, run: str) -> int:
         return dict(self.intervals).get(run, 99)
@@ -195,6 +197,8 @@ class State(NamedTuple):
     """How often power can still be lost."""
     lines: tuple[LineFact, ...] = ()
     pins: frozenset[Pinned] = frozenset()
+    begun: tuple[int, Content] | None = None
+    """The entry of which table 0 has a part, and that part, which readers see."""
 
 
 def last(table: Table) -> int | None:
@@ -213,9 +217,12 @@ def staged(shape: Shape, fact: Fact, table: int) -> Content:
     """What the acks of an entry name for one table."""
     if fact.run in shape.without_rows:
         return ()
-    return tuple(
+    rows = tuple(
         f"{fact.end}:{fact.acks[job][tables.index(table)]}" for job, tables in enumerate(shape.jobs) if table in tables
     )
+    if not shape.in_parts:
+        return rows
+    return tuple(f"{row}{half}" for row in rows for half in (" first", " second"))
 
 
 # -- facts as the records that the protocol knows ----------------------------------------------------------

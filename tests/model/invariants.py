@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tests.model import diverts, intervals, lines, rollback
-from tests.model.facts import Fact, LineFact, Log, State, last
+from tests.model.facts import Content, Fact, LineFact, Log, State, last
 from tests.model.process import steps
 from tests.model.world import START, Actor, ModelWorld
 
@@ -16,7 +16,8 @@ PATIENCE = 400
 
 def broken_by(world: ModelWorld, before: State, after: State) -> str | None:
     """The first thing that is wrong with `after`, or with having come there from `before`."""
-    if before.log is not after.log or before.tables is not after.tables or before.hint != after.hint:
+    shown_before, shown_after = (before.tables, before.begun), (after.tables, after.begun)
+    if before.log is not after.log or shown_before != shown_after or before.hint != after.hint:
         by_interval = (_rewritten, intervals.broken_log, intervals.broken_tables)
         ordinary = (_rewritten, _log, _diverted if world.shape.quarantine else _tables)
         for check in by_interval if world.shape.intervals else ordinary:
@@ -29,8 +30,8 @@ def broken_by(world: ModelWorld, before: State, after: State) -> str | None:
             return f"a false alarm: {pc[1]}"
     facts = (after.log, after.tables, after.hint)
     problem = None
-    if (before.log, before.tables, before.hint) != facts:
-        problem = world.remembered(alone, *facts)
+    if (before.log, before.tables, before.hint, before.begun) != (*facts, after.begun):
+        problem = world.remembered(alone, *facts, after.begun)
     if (
         problem is None
         and world.line_count
@@ -126,11 +127,13 @@ def _tables(world: ModelWorld, before: State, after: State) -> Iterator[str]:
 # -- I8 ------------------------------------------------------------------------------------------------
 
 
-def alone(world: ModelWorld, log: Log, tables: tuple[object, ...], hint: int) -> str | None:
+def alone(
+    world: ModelWorld, log: Log, tables: tuple[object, ...], hint: int, part: tuple[int, Content] | None
+) -> str | None:
     """I8: from here, one new run alone ends what is open, completes its own, and publishes all that is owed."""
     patient = world.remembered(_patient)
     assert isinstance(patient, ModelWorld)
-    state = State(log=log, tables=tables, hint=hint, pcs=(START,))  # type: ignore[arg-type]
+    state = State(log=log, tables=tables, hint=hint, pcs=(START,), begun=part)  # type: ignore[arg-type]
     for _ in range(PATIENCE):
         if state.pcs[0][0] == "END":
             by_interval = bool(world.shape.intervals)

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from tests.model import diverts, intervals, rollback
 from tests.model.chain import manifest
 from tests.model.facts import Content, Log
-from tests.model.stepper import Step, Stepper
+from tests.model.stepper import Head, Step, Stepper
 from tests.model.world import END, Pc, ask_publish
 from tidegate.protocol import rules
-
-Head = tuple[int, int | None]
 
 
 def publish_head(at: Stepper, table: int, contradicted: Head | None, upto: int | None) -> Iterator[Step]:
@@ -62,7 +60,7 @@ def _obey(
     if at.broken("publish before decision"):
         facts = tuple(_taken_as_completed(at, first + n, facts) for n in range(len(facts)))
     last = (at.state.hint or None) if at.broken("trust published.json") else head[1]
-    answer = at.world.remembered(ask_publish, facts, first, table, last)
+    answer = at.world.remembered(ask_publish, facts, first, table, last, head[2])
     if at.broken("no fence commit on rollback"):
         answer = rollback.without_fence(at, table, facts, first, answer)
     if isinstance(answer, rules.Damaged):
@@ -110,8 +108,10 @@ def _taken_as_completed(at: Stepper, id: int, facts: Log) -> object:
 def publish_commit(at: Stepper, table: int, head: Head, id: int, content: Content, upto: int | None) -> Iterator[Step]:
     """P3: at exactly the version behind the head that was read."""
     pc: Pc = ("P", table, None, upto)
-    if at.head(table)[0] != head[0] and not at.broken("publish without CAS"):
+    if (at.head(table)[0], at.head(table)[2]) != (head[0], head[2]) and not at.broken("publish without CAS"):
         yield f"lost the race for table {table}", at.go(pc)
+    elif table == 0 and at.world.shape.in_parts and len(content) > 1 and head[2] != id:
+        yield f"sends a part of {id} to table {table}", at.send_part(id, content, pc)
     elif at.broken("no commit where a swap changes nothing") and not rollback.changes(at, table, id, content):
         yield f"finds table {table} as {id} leaves it", at.go(pc)
     else:

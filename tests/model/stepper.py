@@ -8,6 +8,9 @@ from tests.model.world import Actor, ModelWorld, Pc
 Step = tuple[str, State]
 """What is done, for the story, and the state after it."""
 
+Head = tuple[int, int | None, int | None]
+"""Version of a table, the last checkpoint on it, and the one of which it has a part."""
+
 
 class Stepper:
     """One actor in one state."""
@@ -56,10 +59,10 @@ class Stepper:
         below = enumerate(self.log[: max(self.state.hint, 1) - 1], 1)
         return tuple((id, fact) for id, fact in below if fact.run == self.actor.run and fact.indexed)
 
-    def head(self, table: int) -> tuple[int, int | None]:
-        """Version of a table, and the last checkpoint on it."""
-        commits = self.state.tables[table]
-        return len(commits), last(commits)
+    def head(self, table: int) -> Head:
+        """What a publisher reads of a table."""
+        commits, begun = self.state.tables[table], self.state.begun
+        return len(commits), last(commits), begun[0] if begun is not None and table == 0 else None
 
     # -- creates that several steps need
 
@@ -78,12 +81,20 @@ class Stepper:
         return f"finds {id} decided", self.go(pc)
 
     def commit(self, table: int, id: int, content: Content, pc: Pc) -> State:
-        """The next version of a table."""
-        tables = self.state.tables
+        """The next version of a table. What it has of another entry stays there, for it was sent."""
+        tables, begun = self.state.tables, self.state.begun
         from tests.model.rollback import commit_of
 
+        if table == 0:
+            if begun is not None and begun[0] != id:
+                content = (*begun[1], *content)
+            begun = None
         grown = (*tables[table], commit_of(self, table, id, content))
-        return self.go(pc, tables=(*tables[:table], grown, *tables[table + 1 :]))
+        return self.go(pc, tables=(*tables[:table], grown, *tables[table + 1 :]), begun=begun)
+
+    def send_part(self, id: int, content: Content, pc: Pc) -> State:
+        """The first of the two transactions in which table 0 takes an entry."""
+        return self.go(pc, begun=(id, content[:1]))
 
 
 def put(log: Log, id: int, fact: Fact) -> Log:

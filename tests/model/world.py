@@ -257,13 +257,13 @@ def ask_completion(world: ModelWorld, id: int, fact: Fact, base: Fact | None) ->
     return world.on_completion(entry(world, id, fact), entry(world, fact.base, base))
 
 
-def ask_publish(world: ModelWorld, facts: Log, first: int, table: int, last: int | None) -> object:
+def ask_publish(world: ModelWorld, facts: Log, first: int, table: int, last: int | None, begun: int | None) -> object:
     """P2, V2."""
     settled = {first + n: fact.settled for n, fact in enumerate(facts) if fact.settled is not None}
     view = view_of(world.shape, facts, first)
     if not world.shape.quarantine:
         return world.on_publish(view, table_name(table), last)
-    return world.on_publish(view, table_name(table), last, settled)
+    return world.on_publish(view, table_name(table), last, settled, begun)
 
 
 def entry(world: ModelWorld, id: int | None, fact: Fact | None) -> Entry | None:

@@ -72,6 +72,7 @@ WITH_QUARANTINE = Shape(((0,),), tables=2, quarantine=True)
 V1, V2 = Actor("v1", "V", ("V",)), Actor("v2", "W", ("V",))
 
 DIVERTED = ModelWorld((A1, PUBLISHER, V1), max_ids=4, shape=WITH_QUARANTINE, give_up=False)
+DIVERTED_IN_PARTS = replace(DIVERTED, shape=WITH_QUARANTINE._replace(in_parts=True))
 DIVERTED_BESIDE = replace(DIVERTED, actors=(A1, B1, PUBLISHER, V1), max_ids=3)
 DIVERTED_TWICE = replace(DIVERTED, actors=(V1, V2), begun=2, unpublished=2)
 DIVERTED_AND_BACK = replace(DIVERTED, actors=(A1, V1, BACK), begun=2, max_ids=5)
@@ -116,6 +117,12 @@ SMALL = [
     ),
     Exploration("power loss", POWER, 230_000, "doubled run A, run B, k = 2, power may fail at any step"),
     Exploration("diverted", DIVERTED, 28_000, "run A, a publisher, a divert of what waits"),
+    Exploration(
+        "diverted in parts",
+        DIVERTED_IN_PARTS,
+        35_000,
+        "run A, a publisher, a divert, a table that takes parts of entries",
+    ),
     Exploration("diverted twice", DIVERTED_TWICE, 1_000, "two diverts of two checkpoints that wait"),
     Exploration(
         "diverted and rolled back", DIVERTED_AND_BACK, 190_000, "run A, a divert, a rollback to any checkpoint, 5 ids"
