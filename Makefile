@@ -55,7 +55,7 @@ bench: setup ## measure against the rivals. NAME=append, all without
 scale: setup ## count again what docs/operations/scale.md says of requests and of large states, and write it there
 	$(BIN)/python -m tests.bench.requests && $(BIN)/python -m tests.bench.large_state
 
-fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to replay one; KIND=years, events, busy, behind, hours, aside, renamed, dropped, lines (backfills beside rollbacks) or watched (the same by event) for other days
+fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to replay one; KIND=years, events, busy, behind, hours, aside, refused, renamed, dropped, lines (backfills beside rollbacks) or watched (the same by event) for other days
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),20000) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
 
 soak: setup ## many checkpoints, and what they leave on disk against the retention formula. CHECKPOINTS=1000

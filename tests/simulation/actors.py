@@ -118,7 +118,9 @@ def patiently(world: SimulatedWorld, call: Callable[[], T], whose: Coordinator |
     while True:
         try:
             return call()
-        except (Unavailable, Rejected) as error:
+        except (Unavailable, Rejected, Invalid) as error:
+            if isinstance(error, Invalid) and not world.waits_rightly(error):
+                raise
             if isinstance(error, Rejected) and error.reason == "RETIRED":
                 raise GaveUp(error.what) from None
             tries += 1
@@ -171,7 +173,8 @@ def meddler(world: SimulatedWorld) -> None:
         try:
             call()
         except (Unavailable, Rejected, Fenced, Invalid) as error:
-            if isinstance(error, Invalid) and error.reason != "NO_SUCH_CHECKPOINT":
+            known = error.reason == "NO_SUCH_CHECKPOINT" or world.waits_rightly(error)
+            if isinstance(error, Invalid) and not known:
                 raise
             world.log(f"meddled in vain: {error.what}")
 

@@ -22,6 +22,7 @@ from tests.simulation.long_lives_oracle import LongOracle
 from tests.simulation.oracle import Oracle
 from tests.simulation.overtaking_days import BehindWorld, BusyOracle, BusyWorld, channels_in_memory
 from tests.simulation.quarantine_days import AsideOracle, AsideWorld
+from tests.simulation.refusing_days import RefusingOracle, RefusingWorld, diverts_in_memory
 from tests.simulation.renaming_days import RenamingWorld
 from tests.simulation.world import SimulatedWorld, Violation
 from tidegate import seams
@@ -55,6 +56,7 @@ KINDS: dict[str, tuple[type[SimulatedWorld], type[Oracle]]] = {
     "events": (EventWorld, EventOracle),
     "hours": (HourWorld, HourOracle),
     "aside": (AsideWorld, AsideOracle),
+    "refused": (RefusingWorld, RefusingOracle),
     "busy": (BusyWorld, BusyOracle),
     "behind": (BehindWorld, BusyOracle),
     "years": (LongWorld, LongOracle),
@@ -64,10 +66,10 @@ KINDS: dict[str, tuple[type[SimulatedWorld], type[Oracle]]] = {
     "watched": (EventLineWorld, EventLineOracle),
 }
 """Of a pipeline that is forked, copied and brought to its end; the same by event; of an interval pipeline; with bad
-rows, which go into quarantine; of several jobs, past which checkpoints go, and of such that are always behind; of one
-with state and shared side files, which lives long; of one whose source is renamed; of several jobs, and what is in
-flight between them is let go of; of one with backfills, which run, are continued, swapped in and discarded beside
-rollbacks and retention; and the same by event."""
+rows, which go into quarantine; with a target that refuses rows, which people divert; of several jobs, past which
+checkpoints go, and of such that are always behind; of one with state and shared side files, which lives long; of one
+whose source is renamed; of several jobs, and what is in flight between them is let go of; of one with backfills, which
+run, are continued, swapped in and discarded beside rollbacks and retention; and the same by event."""
 
 
 def simulate_seed(seed: int, kind: str = "life") -> Day:
@@ -102,6 +104,7 @@ def simulate(dice: Dice, kind: str = "life") -> Day:
         lifecycle_days.folders_in_memory(world),
         channels_in_memory(world),
         long_life(world),
+        diverts_in_memory(world),
         lines(world),
     ):
         try:

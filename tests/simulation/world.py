@@ -21,7 +21,7 @@ from tests.simulation.fault_rates import Climate, climate_of
 from tidegate import Pipeline, seams
 from tidegate.checkpoint.context import AbandonCheck
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
-from tidegate.errors import Unavailable
+from tidegate.errors import TidegateError, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
 from tidegate.pipeline import Stream
@@ -147,6 +147,10 @@ class SimulatedWorld(Weather):
 
     def calm_people(self) -> None:
         """Who else takes part once all is calm."""
+
+    def waits_rightly(self, error: TidegateError) -> bool:
+        """Whether what waits for a table in calm weather does so because of the day."""
+        return False
 
     def last_acts(self) -> list[tuple[str, Callable[[], None]]]:
         """What else must work once all is calm, and who does it."""
