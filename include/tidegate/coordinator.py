@@ -358,7 +358,7 @@ class Coordinator(PipelineContext):
 
     def suspended(self) -> suspension.SuspensionState | None:
         """Return why no checkpoint may be planned now, or None."""
-        return suspension.suspended(self.ledger.view(), self.settings.tolerable_failed_checkpoints)
+        return suspension.current_suspension(self)
 
     def _abort(self, answer: rules.Abort) -> Decision:
         return decision(answer.id, "aborted", reason=answer.reason, detail=answer.detail, counts=answer.counts)

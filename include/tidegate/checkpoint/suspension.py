@@ -27,6 +27,7 @@ __all__ = [
     "SuspensionState",
     "approval_pending",
     "check_may_plan",
+    "current_suspension",
     "draining",
     "final_cancel",
     "finished",
@@ -110,6 +111,11 @@ def suspended(view: View, tolerable: int) -> SuspensionState | None:
     else:
         why = decision.reason
     return SuspensionState("", why, tuple(entry.id for entry in reversed(failed)))
+
+
+def current_suspension(pipeline: PipelineContext) -> SuspensionState | None:
+    """Return why no checkpoint of the pipeline may be planned now, or None."""
+    return suspended(pipeline.ledger.view(), pipeline.settings.tolerable_failed_checkpoints)
 
 
 def inherited_suspension(view: View, tolerable: int, but: str = "") -> Control | None:

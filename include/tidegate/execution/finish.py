@@ -18,6 +18,7 @@ from tidegate.checkpoint.approvals import HELD
 from tidegate.checkpoint.compatibility import declaration_of, declined_error
 from tidegate.checkpoint.context import AbandonCheck, PipelineContext
 from tidegate.checkpoint.publishing.publish import Report
+from tidegate.checkpoint.suspension import current_suspension
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.notifications import notify_settled
@@ -103,27 +104,27 @@ def _notify_declined(pipeline: PipelineContext) -> None:
         pipeline.ledger.hint_declined(structs.replace(declined, notified=True))
 
 
-def notify_if_suspended(coordinator: Coordinator, id: int) -> Suspension | None:
+def notify_if_suspended(pipeline: PipelineContext, id: int) -> Suspension | None:
     """If checkpoint `id` has suspended the pipeline, by failing or by being rejected: call the hooks, return why.
 
     Call it before anything that may fail, whenever a checkpoint turns out to be aborted: the process that aborted it
     may have died before it could call the hooks.
     """
-    state = coordinator.suspended()
+    state = current_suspension(pipeline)
     if state is None or (id not in state.failed_checkpoints and id != state.rejected_checkpoint):
         return None
-    suspension = Suspension(coordinator.graph.name, state.cause, state.why, state.failed_checkpoints)
-    notify_suspended(coordinator, suspension)
+    suspension = Suspension(pipeline.graph.name, state.cause, state.why, state.failed_checkpoints)
+    notify_suspended(pipeline, suspension)
     return suspension
 
 
-def notify_requested_suspension(coordinator: Coordinator) -> Suspension | None:
+def notify_requested_suspension(pipeline: PipelineContext) -> Suspension | None:
     """Call the hooks for a suspension that a page or a command has requested: neither runs the pipeline's code.
 
     So the first run that the suspension keeps from planning calls them, once. Return the suspension if it was told now.
     """
-    suspension = coordinator.suspended()
-    ledger = coordinator.ledger
+    suspension = current_suspension(pipeline)
+    ledger = pipeline.ledger
     if (
         suspension is None
         or suspension.entry is None
@@ -131,38 +132,38 @@ def notify_requested_suspension(coordinator: Coordinator) -> Suspension | None:
         or ((told := ledger.hook_progress()) is not None and told.id >= suspension.entry)
     ):
         return None
-    told_now = Suspension(coordinator.graph.name, suspension.cause, suspension.why)
-    notify_suspended(coordinator, told_now)
+    told_now = Suspension(pipeline.graph.name, suspension.cause, suspension.why)
+    notify_suspended(pipeline, told_now)
     with contextlib.suppress(Unavailable):  # then the hooks are called again
         before = told or HookProgress(**stamp(seams.new_id()))
         ledger.record_hook_progress(structs.replace(before, **stamp(seams.new_id()), id=suspension.entry))
     return told_now
 
 
-def record_failed_plan(coordinator: Coordinator, run: str) -> None:
+def record_failed_plan(pipeline: PipelineContext, run: str) -> None:
     """Count a run that could not plan a checkpoint, because a source, a store or a hook fails.
 
     After more such runs in a row than `tolerable_failed_checkpoints` allows, the hooks are called. The pipeline is not
     suspended: without a plan nothing was read or written, and the next run finds out whether the cause is fixed. A
     suspension would only add the need to resume the pipeline.
     """
-    trouble = troubles.count_unplanned(coordinator.ledger, run)
+    trouble = troubles.count_unplanned(pipeline.ledger, run)
     with contextlib.suppress(TidegateError):
-        if declined_error(coordinator) is not None:
-            _notify_declined(coordinator)  # the run whose job found it may have died before it could
+        if declined_error(pipeline) is not None:
+            _notify_declined(pipeline)  # the run whose job found it may have died before it could
             return
-    if trouble is None or trouble.unplanned != coordinator.settings.tolerable_failed_checkpoints + 1:
+    if trouble is None or trouble.unplanned != pipeline.settings.tolerable_failed_checkpoints + 1:
         return
     with contextlib.suppress(TidegateError):
-        if coordinator.suspended() is not None:  # by damage that was found: that is reported for what it is
+        if current_suspension(pipeline) is not None:  # by damage that was found: that is reported for what it is
             return
     if trouble.unplanned > 1:
         runs = f"{trouble.unplanned} runs in a row"
     else:
         runs = "a run"
     why = f"{runs} could not plan a checkpoint: {trouble.reason}: {trouble.what}"
-    log.error("Pipeline %s makes no checkpoints: %s. The next run tries again", coordinator.graph.name, why)
-    _call(coordinator.graph.on_suspended, Suspension(coordinator.graph.name, "", why, suspended=False))
+    log.error("Pipeline %s makes no checkpoints: %s. The next run tries again", pipeline.graph.name, why)
+    _call(pipeline.graph.on_suspended, Suspension(pipeline.graph.name, "", why, suspended=False))
 
 
 def notify_suspended(pipeline: PipelineContext, suspension: Suspension) -> None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from tidegate import seams
 from tidegate.checkpoint import troubles
 from tidegate.checkpoint.compatibility import declined_error
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.publishing.publish import Report
+from tidegate.checkpoint.suspension import current_suspension
 from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable, name_of
@@ -285,18 +287,18 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
     return None
 
 
-def _will_be_lifted(coordinator: Coordinator, error: Rejected) -> bool:
+def _will_be_lifted(pipeline: PipelineContext, error: Rejected) -> bool:
     """Return whether the pipeline is suspended by a process, such as a swap, and will be resumed by it.
 
     If that process is gone, resume the pipeline here.
     """
-    ledger, tolerable = coordinator.ledger, coordinator.settings.tolerable_failed_checkpoints
+    ledger, tolerable = pipeline.ledger, pipeline.settings.tolerable_failed_checkpoints
     if error.reason != "SUSPENDED":
         return False
     return (
         control.lift_abandoned(ledger, tolerable, abandoned_reason)
         or control.waits_for_process(ledger, tolerable) is not None
-        or coordinator.suspended() is None  # resumed in the meantime
+        or current_suspension(pipeline) is None  # resumed in the meantime
     )
 
 

@@ -15,6 +15,7 @@ from tidegate.errors import TidegateError, name_of
 from tidegate.ledger.ledger import folder_ledger
 
 if TYPE_CHECKING:
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.coordinator import Coordinator
     from tidegate.records.records import BackfillRecord
 
@@ -27,7 +28,7 @@ SHORTEST = 3600.0
 """A checkpoint that is being replayed is a sign of work only once it is planned, and may take long."""
 
 
-def idle_seconds(live: Coordinator, name: str) -> float:
+def idle_seconds(live: PipelineContext, name: str) -> float:
     """Return for how long nobody has worked on a proposal."""
     ledger = live.ledger
     own = folder_ledger(ledger.line_home(name), ledger.pipeline, live.place.options)
@@ -61,7 +62,7 @@ def discard_expired(live: Coordinator, ttl: float | None) -> list[str]:
     return names
 
 
-def _proposals(live: Coordinator) -> list[BackfillRecord]:
+def _proposals(live: PipelineContext) -> list[BackfillRecord]:
     try:
         return live.ledger.proposals()
     except TidegateError as error:

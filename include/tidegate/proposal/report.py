@@ -21,6 +21,7 @@ from tidegate.protocol.moved_sources import source_changes
 from tidegate.records.records import KeySample
 
 if TYPE_CHECKING:
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.coordinator import Coordinator
     from tidegate.errors import TidegateError
     from tidegate.history.view import CheckpointView
@@ -234,7 +235,7 @@ def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[st
     )
 
 
-def code_change(live: Coordinator) -> CodeChange:
+def code_change(live: PipelineContext) -> CodeChange:
     """Return what is declared differently than in the last checkpoint."""
     last = live.ledger.view().last_completed
     assert last is not None
@@ -248,7 +249,7 @@ def code_change(live: Coordinator) -> CodeChange:
     )
 
 
-def _changed_operators(live: Coordinator, last: Entry) -> dict[str, list[str]]:
+def _changed_operators(live: PipelineContext, last: Entry) -> dict[str, list[str]]:
     """Return the operators whose state has another meaning than in the last checkpoint, and the parts that differ."""
     recorded, changed = memory_of(acks_of(live.ledger, last)), {}
     for name, declared in meaning_of(live.graph).items():
@@ -261,7 +262,7 @@ def _changed_operators(live: Coordinator, last: Entry) -> dict[str, list[str]]:
 
 
 def _merge(
-    live: Coordinator,
+    live: PipelineContext,
     code: CodeChange,
     *,
     differs: bool,

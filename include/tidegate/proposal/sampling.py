@@ -28,7 +28,7 @@ from tidegate.pipeline.union import union
 from tidegate.records.records import KeySample
 
 if TYPE_CHECKING:
-    from tidegate.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import Graph
 
 __all__ = ["KEY", "choose_sample"]
@@ -37,7 +37,7 @@ KEY = "key"
 _OVER = re.compile(r"\bover\s*\(", re.IGNORECASE)
 
 
-def choose_sample(live: Coordinator, share: str, by: str) -> KeySample:
+def choose_sample(live: PipelineContext, share: str, by: str) -> KeySample:
     """Return the sample. Raise if there is none with which the sampled rows of all tables are the same as without it.
 
     by: a column, or KEY: one by which all of the pipeline works.
@@ -92,7 +92,7 @@ def _candidates(graph: Graph) -> list[str]:
 class _Walk:
     """The way of a column from the tables back to the sources."""
 
-    live: Coordinator
+    live: PipelineContext
     column: str
     sources: dict[str, str] = field(default_factory=dict)
     """By source, the column's name there."""

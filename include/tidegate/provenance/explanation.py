@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.coordinator import Coordinator
     from tidegate.delta import Snapshot
 
@@ -235,7 +236,7 @@ def _first_with(question: AskedRow, counting: Sequence[Plan], table_as_of: Calla
     return since
 
 
-def _problems(live: Coordinator, graph: Graph, plans: Sequence[Plan]) -> Iterator[str]:
+def _problems(live: PipelineContext, graph: Graph, plans: Sequence[Plan]) -> Iterator[str]:
     """Yield why today's code cannot repeat these checkpoints."""
     ends: dict[str, Json | None] = {}
     for plan in plans:

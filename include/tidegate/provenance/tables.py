@@ -10,13 +10,13 @@ from tidegate.errors import Rejected
 from tidegate.ledger.refusals import no_such_sink, without_versions
 
 if TYPE_CHECKING:
-    from tidegate.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.delta import Snapshot
 
 __all__ = ["resolve_checkpoint", "table_as_of"]
 
 
-def resolve_checkpoint(live: Coordinator, sink: str, id: int | None, help: str) -> int:
+def resolve_checkpoint(live: PipelineContext, sink: str, id: int | None, help: str) -> int:
     """Return the checkpoint as of which to look. None: the last published. Raise if the sink has no table with
     versions."""
     graph = live.graph
@@ -29,7 +29,7 @@ def resolve_checkpoint(live: Coordinator, sink: str, id: int | None, help: str) 
     return published.id
 
 
-def table_as_of(live: Coordinator, sink: str, id: int) -> Snapshot | None:
+def table_as_of(live: PipelineContext, sink: str, id: int) -> Snapshot | None:
     """Return the sink's table as of a checkpoint, or None if there is none."""
     try:
         published = offline.published_as_of(live.ledger, live.place, id, live.graph)

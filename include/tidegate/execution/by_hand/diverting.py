@@ -15,6 +15,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.publishing import publish
 from tidegate.connectors.sink import Staging
 from tidegate.connectors.unrepeatable import unrepeatable_in_text
@@ -84,22 +85,22 @@ class Diversion:
         return sum(self.by_checkpoint.values())
 
 
-def find_refusal(coordinator: Coordinator, name: str) -> RefusedRows:
+def find_refusal(pipeline: PipelineContext, name: str) -> RefusedRows:
     """Publish what can be published, and return what the sink's target refuses. Raise an error if it refuses
     nothing."""
-    sinking = refuse_undivertible(coordinator, name)
-    report = publish.publish_all(coordinator)
+    sinking = refuse_undivertible(pipeline, name)
+    report = publish.publish_all(pipeline)
     error = report.stuck.get(name)
     if error is None:
         raise Rejected(
             f"nothing waits for table {name!r}: its target refuses no rows",
             expected="a completed checkpoint that the target refuses",
-            help=f"`tidegate list {coordinator.graph.name}` shows what is published",
+            help=f"`tidegate list {pipeline.graph.name}` shows what is published",
             reason="NOTHING_REFUSED",
         )
     if isinstance(error, Unavailable):
         raise error  # it may take all rows as soon as it answers
-    head, view = sinking.sink.head(coordinator.context(name)), coordinator.ledger.view()
+    head, view = sinking.sink.head(pipeline.context(name)), pipeline.ledger.view()
     last = head.last_entry
     if head.begun is not None:
         raise Rejected(
@@ -121,16 +122,16 @@ def find_refusal(coordinator: Coordinator, name: str) -> RefusedRows:
     return RefusedRows(sinking, target_gate_name(name), last, tuple(waiting), error)
 
 
-def preview_divert(coordinator: Coordinator, spark: SparkSession, refusal: RefusedRows, condition: str) -> Diversion:
+def preview_divert(pipeline: PipelineContext, spark: SparkSession, refusal: RefusedRows, condition: str) -> Diversion:
     """Return what a divert would do. Nothing is written."""
-    view = coordinator.ledger.view()
+    view = pipeline.ledger.view()
     found = Diversion(refusal, condition)
-    division = replace(_division(coordinator, spark, refusal, condition), only_looks=True)
-    staged, earlier = _staged_rows(coordinator, view, refusal)
+    division = replace(_division(pipeline, spark, refusal, condition), only_looks=True)
+    staged, earlier = _staged_rows(pipeline, view, refusal)
     found.rows_before = earlier.rows if earlier is not None else 0
     found.columns = list(division.schema.names)
     for number, (id, payload) in enumerate(staged):
-        divided = _divide(coordinator, refusal, division, payload, Staging(0, f"look-{number}"))
+        divided = _divide(pipeline, refusal, division, payload, Staging(0, f"look-{number}"))
         if divided.rows:
             found.by_checkpoint[id] = found.by_checkpoint.get(id, 0) + divided.rows
             missing = SHOWN - len(found.shown)
@@ -203,9 +204,9 @@ def _finished(coordinator: Coordinator, id: int, name: str) -> tuple[Outcome, Ti
     return finished.outcome, finished.report.stuck.get(name)
 
 
-def refuse_undivertible(coordinator: Coordinator, name: str) -> SinkNode:
+def refuse_undivertible(pipeline: PipelineContext, name: str) -> SinkNode:
     """Return the sink. Raise Invalid if its rows cannot be diverted."""
-    graph = coordinator.graph
+    graph = pipeline.graph
     sinking = graph.sinks.get(name)
     if sinking is None:
         raise Invalid(
@@ -231,12 +232,12 @@ def refuse_undivertible(coordinator: Coordinator, name: str) -> SinkNode:
     return sinking
 
 
-def _division(coordinator: Coordinator, spark: SparkSession, refusal: RefusedRows, condition: str) -> Division:
+def _division(pipeline: PipelineContext, spark: SparkSession, refusal: RefusedRows, condition: str) -> Division:
     """Return the division by a condition. Raise Invalid if Spark cannot compute it."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql.types import StructType
 
-    columns, _ = columns_of_streams(coordinator, spark, coordinator.ledger.view().last_completed)
+    columns, _ = columns_of_streams(pipeline, spark, pipeline.ledger.view().last_completed)
     if refusal.gate not in columns:
         raise Invalid(
             f"the columns of sink {refusal.sinking.name!r} are unknown: the pipeline is not sound",
@@ -265,14 +266,14 @@ def _division(coordinator: Coordinator, spark: SparkSession, refusal: RefusedRow
 
 
 def _staged_rows(
-    coordinator: Coordinator, view: View, refusal: RefusedRows
+    pipeline: PipelineContext, view: View, refusal: RefusedRows
 ) -> tuple[list[tuple[int, Payload]], DivertedRows | None]:
     """Return what waits for the table, with the checkpoint that staged it, and the earlier divert that may still apply.
 
     What that one leaves is what waits, and the rows that it takes are taken by this one, too.
     """
     name, last = refusal.sinking.name, refusal.last
-    applied = coordinator.ledger.diverts_applied(view)
+    applied = pipeline.ledger.diverts_applied(view)
     earlier: DivertedRows | None = None
     staged: list[tuple[int, Payload]] = []
     for entry in view.entries:
@@ -292,14 +293,14 @@ def _staged_rows(
 
 
 def _divide(
-    coordinator: Coordinator, refusal: RefusedRows, division: Division, payload: Payload, staging: Staging
+    pipeline: PipelineContext, refusal: RefusedRows, division: Division, payload: Payload, staging: Staging
 ) -> Divided:
-    context = coordinator.context(refusal.sinking.name)
-    return refusal.sinking.sink.divide(coordinator.ledger.unpack(payload), division, context, staging)
+    context = pipeline.context(refusal.sinking.name)
+    return refusal.sinking.sink.divide(pipeline.ledger.unpack(payload), division, context, staging)
 
 
 def _stage(
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     spark: SparkSession,
     refusal: RefusedRows,
     record: Divert,
@@ -307,24 +308,24 @@ def _stage(
     staging: Staging,
 ) -> DivertedRows:
     """Stage the rest for the table, and the rows for the quarantine."""
-    view, ledger = coordinator.ledger.view(reach=staging.checkpoint), coordinator.ledger
-    division = _division(coordinator, spark, refusal, record.condition)
-    staged, earlier = _staged_rows(coordinator, view, refusal)
+    view, ledger = pipeline.ledger.view(reach=staging.checkpoint), pipeline.ledger
+    division = _division(pipeline, spark, refusal, record.condition)
+    staged, earlier = _staged_rows(pipeline, view, refusal)
     taken: list[DataFrame] = []
     rest: list[Payload] = []
     by_checkpoint: dict[str, int] = {}
     for number, (id, payload) in enumerate(staged):
         folder = replace(staging, attempt=f"{staging.attempt}/rest-{number}")
-        divided = _divide(coordinator, refusal, division, payload, folder)
+        divided = _divide(pipeline, refusal, division, payload, folder)
         if not divided.rows:
             rest.append(payload)
             continue
         taken.append(divided.taken)
         by_checkpoint[str(id)] = by_checkpoint.get(str(id), 0) + divided.rows
-        rest.append(ledger.pack(divided.committable, coordinator.graph.parts))
+        rest.append(ledger.pack(divided.committable, pipeline.graph.parts))
     rows = sum(by_checkpoint.values())
     _refuse_changed_count(rows, expected_rows, record)
-    quarantined = [_quarantined(coordinator, refusal, record, taken, rows, staging)]
+    quarantined = [_quarantined(pipeline, refusal, record, taken, rows, staging)]
     if earlier is not None:
         quarantined = [*earlier.quarantined, *quarantined]
         rows += earlier.rows
@@ -343,7 +344,7 @@ def _refuse_changed_count(rows: int, expected: int | None, record: Divert) -> No
 
 
 def _quarantined(
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     refusal: RefusedRows,
     record: Divert,
     taken: Sequence[DataFrame],
@@ -353,15 +354,15 @@ def _quarantined(
     """Stage rows for the quarantine, with the target's message and the person."""
     from pyspark.sql import functions as f
 
-    gated = next(gated for gated in coordinator.graph.gates if gated.name == refusal.gate)
+    gated = next(gated for gated in pipeline.graph.gates if gated.name == refusal.gate)
     why = f"{record.refused}; diverted by {record.by}" + (f": {record.note}" if record.note else "")
     bad = reduce(lambda first, second: first.unionByName(second), taken)
     bad = bad.withColumns({q.RULES: f.array(f.lit(DIVERTED)), q.WHY: f.lit(why)})
     apart = replace(staging, attempt=f"{staging.attempt}/diverted")
     name = quarantine_name(refusal.gate)
-    sink = coordinator.graph.tables[name].sink
+    sink = pipeline.graph.tables[name].sink
     frame = materialize(with_origin(bad, apart, gated.input))
-    prepared = sink.prepare(frame, coordinator.context(name), apart)
+    prepared = sink.prepare(frame, pipeline.context(name), apart)
     assert prepared.rows == rows, "every row that leaves the table is in quarantine"
     assert prepared.committable is not None
-    return coordinator.ledger.pack(prepared.committable, coordinator.graph.parts)
+    return pipeline.ledger.pack(prepared.committable, pipeline.graph.parts)
