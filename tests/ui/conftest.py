@@ -15,6 +15,7 @@ from tests.dags.server import migrate
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.airflow_with_roles import ROLES
+from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import put_dag
 from tests.ui.rights import PEOPLE, right_asked_for
 
@@ -108,3 +109,18 @@ def served(app: Any, world: ToyWorld, tokens: dict[str, str]) -> Iterator[str]:
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     thread.join(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser, served: str, tokens: dict[str, str]) -> Iterator[Page]:
+    """A tab of an admin, at no page yet."""
+    opened = browser.page()
+    opened.cookie(served, "_token", tokens["admin"])
+    yield opened
+    opened.close()

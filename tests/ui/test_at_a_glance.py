@@ -4,7 +4,6 @@ graph the work is."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +57,6 @@ def ids(world: ToyWorld) -> dict[str, int]:
     last = world.checkpoint("airflow:orders:strip last", rows=1)
     remember(world.ledger, {})
     return {"failed": failed, "last": last}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, served: str, tokens: dict[str, str]) -> Iterator[Page]:
-    opened = browser.page()
-    opened.cookie(served, "_token", tokens["admin"])
-    yield opened
-    opened.close()
 
 
 def goes(page: Page, served: str, where: str, text: str, dag: str = "orders") -> None:

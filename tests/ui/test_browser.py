@@ -38,12 +38,6 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def walk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """A real Airflow in which roles matter, with a pipeline that is well, and five that are going to break."""
     home = tmp_path_factory.mktemp("airflow")

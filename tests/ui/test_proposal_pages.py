@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.waiting import eventually
 from tests.simulation.toy_backfill import Endless
-from tests.ui.browser import Browser, Page
+from tests.ui.browser import Page
 from tests.ui.known_dags import put_dag
 from tests.ui.states import propose
 from tidegate.backfill import begin
@@ -27,20 +27,6 @@ pipeline = Pipeline("proposed", interval="never", root={root!r}, data={root!r})
 pipeline.source("in", Generator(rows=2)).sink("a", DeltaAppend("a"))
 dag = build_dag(pipeline, project={root!r})
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, served: str, tokens: dict[str, str]) -> Iterator[Page]:
-    opened = browser.page()
-    opened.cookie(served, "_token", tokens["admin"])
-    yield opened
-    opened.close()
 
 
 def seen(page: Page, name: str) -> None:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,12 +101,6 @@ def ids(world: ToyWorld) -> dict[str, int]:
     remember(world.ledger, {})
     set_aside(world, {"amount": [-1, -2], "customer": ["a", None]}, rules=["positive"])
     return {"first": first, "last": last, "failed": failed}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
 
 
 def opened(browser: Browser, served: str, token: str, theme: str, width: int) -> Page:

@@ -265,12 +265,6 @@ def test_every_row_of_the_table_is_played():
     assert set(rows) == set(ROWS)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
-
-
 @pytest.fixture
 def story(
     browser: Browser,

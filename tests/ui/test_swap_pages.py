@@ -4,7 +4,6 @@ takes it back."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tests.kit.toy_gate import ToyGate
 from tests.kit.toys import NO_SPARK
 from tests.kit.waiting import eventually
 from tests.simulation.toy_backfill import Endless, backfilled, replayed
-from tests.ui.browser import Browser, Page
+from tests.ui.browser import Page
 from tests.ui.known_dags import put_dag
 from tidegate.backfill import begin
 from tidegate.backfill.discard import discard_named
@@ -34,12 +33,6 @@ pipeline = Pipeline("{name}", interval="never", root={root!r}, data={root!r})
 pipeline.source("in", Generator(rows=2)).sink("a", DeltaAppend("a"))
 dag = build_dag(pipeline, project={root!r})
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
 
 
 class Swapped:
@@ -63,14 +56,6 @@ class Swapped:
         if folder := os.environ.get("SCREENSHOTS"):
             Path(folder).mkdir(parents=True, exist_ok=True)
             self.page.screenshot(Path(folder, f"{self.name}-{where.replace('/', '-')}.png"))
-
-
-@pytest.fixture
-def page(browser: Browser, served: str, tokens: dict[str, str]) -> Iterator[Page]:
-    opened = browser.page()
-    opened.cookie(served, "_token", tokens["admin"])
-    yield opened
-    opened.close()
 
 
 @pytest.mark.parametrize("origin", [1, 0], ids=["from a checkpoint", "from the beginning"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tests.ui.browser import Browser, Page
+from tests.ui.browser import Page
 from tests.ui.states import hold, running
 from tidegate.history.table import remember
 from tidegate.records.codec import encode
@@ -23,19 +21,11 @@ LISTED = """
 """
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
-
-
 @pytest.fixture
-def page(browser: Browser, served: str, tokens: dict[str, str], world: ToyWorld) -> Iterator[Page]:
+def page(page: Page, world: ToyWorld) -> Page:
+    """The page of a pipeline that is running."""
     running(world)
-    opened = browser.page()
-    opened.cookie(served, "_token", tokens["admin"])
-    yield opened
-    opened.close()
+    return page
 
 
 def shows(page: Page, served: str, where: str, text: str) -> None:

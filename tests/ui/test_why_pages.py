@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.api_answers import check_answer
 from tests.kit.toy_world import ToyWorld
-from tests.ui.browser import Browser, Page
+from tests.ui.browser import Page
 from tests.ui.known_dags import put_dag, put_table
 from tidegate import seams
 from tidegate.ledger.ledger import stamp
@@ -42,20 +42,6 @@ ANSWER = Explanation(
           Step(name="totals", kind="aggregate", inputs=["in"], does="by id: total = sum(amount)")],
     manual_edits=[], other_code=True, candidates=40, replays=12,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as started:
-        yield started
-
-
-@pytest.fixture
-def page(browser: Browser, served: str, tokens: dict[str, str]) -> Iterator[Page]:
-    opened = browser.page()
-    opened.cookie(served, "_token", tokens["admin"])
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
