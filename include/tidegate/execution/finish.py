@@ -97,7 +97,7 @@ def _notify_declined(pipeline: PipelineContext) -> None:
     if declined is None or declined.notified:
         return
     why = f"its declaration is wrong: {declined.reason}: {declined.what}"
-    # Of a backfill or a proposal, the pipeline itself goes on.
+    # A backfill or a proposal stops alone: the pipeline continues.
     log.error("Pipeline %s: no checkpoint can be made as it is declared: %s", pipeline.graph.name, declined.what)
     _call(pipeline.graph.on_suspended, Suspension(pipeline.graph.name, "", why, suspended=False))
     with contextlib.suppress(Unavailable):  # then the hooks are called again

@@ -172,7 +172,7 @@ class Gate(ABC):
     against: str | None = None
     """The uid of an operator whose keys the gate looks up (`GateContext.lookup_operator_rows`)."""
     marks: Sequence[str] = ()
-    """Columns that `operator_in_front` adds for the gate, and that do not go on."""
+    """Columns that `operator_in_front` adds for the gate, and that end there."""
     remembers: bool = False
     """Whether the gate compares with earlier checkpoints (`Judgement.memory`), which interval pipelines do not have."""
 

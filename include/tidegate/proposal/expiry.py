@@ -1,7 +1,7 @@
 """The end of proposals that nobody works on any more.
 
 A proposal holds hidden tables, and the checkpoint that it has begun after. One that is forgotten, or whose process was
-killed, would hold them for ever. Its age counts from the last sign of work: its beginning, its newest checkpoint or its
+killed, would hold them forever. Its age counts from the last sign of work: its beginning, its newest checkpoint or its
 report, by the store's clock.
 """
 
@@ -57,7 +57,7 @@ def discard_expired(live: Coordinator, ttl: float | None) -> list[str]:
             if idle_seconds(live, line.name) > lifetime(ttl):
                 discard_named(live, line.name, BY)
                 names.append(line.name)
-        except Exception as error:  # production goes on, and so do the others
+        except Exception as error:  # neither production nor the other proposals stop
             log.warning("Proposal %s has expired and could not be removed: %s", line.name, name_of(error))
     return names
 
