@@ -288,8 +288,8 @@ class Plans:
                 start = self._beginning(sourcing, id, view, base)
             newest = view.last_completed if self.graph.by_interval else base
             last_range = newest.plan.sources.get(name) if self.graph.by_interval and newest is not None else before
-            found = next_schema(sourcing, last_range, newest, lambda entry: self._entry_below(view, entry))
-            schema = _add_columns_of_first_read(sourcing, found, self.pipeline.initial_schema(name))
+            schema = next_schema(sourcing, last_range, newest, lambda entry: self._entry_below(view, entry))
+            schema = _add_columns_of_first_read(sourcing, schema, self.pipeline.initial_schema(name))
             sources[name] = self._range(sourcing, start, interval, paces[name], schema)
             if sourcing.bounded and not sources[name].empty:
                 ended = _last_exhausting_checkpoint(view, base, name)
@@ -437,8 +437,8 @@ def next_schema(
         if len(entry.acks) < len(entry.plan.acks):
             drifts.clear()  # it may still find something: a later plan looks at it, and at what is above it, again
         else:
-            found = [acked.ack.drift.get(sourcing.name) for acked in entry.acks.values()]
-            drifts.append((entry.id, next((drift for drift in found if drift is not None), None)))
+            drifts_of_jobs = [acked.ack.drift.get(sourcing.name) for acked in entry.acks.values()]
+            drifts.append((entry.id, next((drift for drift in drifts_of_jobs if drift is not None), None)))
         entry = below(entry)
     return evolved_schema(parse_ddl(sourcing.source.declared_schema), policy, recorded, reversed(drifts))
 

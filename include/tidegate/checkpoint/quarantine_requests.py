@@ -163,10 +163,10 @@ def expected_effect(ledger: Ledger, quarantine: QuarantinedRows, request: Reques
 def late_limits(ledger: Ledger, gate: str) -> list[LateLimit]:
     """Return the operators downstream of a gate that drop late rows, with their watermarks, as of the last
     checkpoint."""
-    found = _last_judgement(ledger, gate)
-    if found is None:
+    last_judgement = _last_judgement(ledger, gate)
+    if last_judgement is None:
         return []
-    verdict, acks = found
+    verdict, acks = last_judgement
     memory = memory_of(acks)
     limits = []
     for late in verdict.behind:
@@ -177,8 +177,8 @@ def late_limits(ledger: Ledger, gate: str) -> list[LateLimit]:
 
 def verdict_of_gate(ledger: Ledger, gate: str) -> Verdict | None:
     """Return the verdict of a gate on the last checkpoint that it has judged, or None."""
-    found = _last_judgement(ledger, gate)
-    return found[0] if found is not None else None
+    last_judgement = _last_judgement(ledger, gate)
+    return last_judgement[0] if last_judgement is not None else None
 
 
 def _last_judgement(ledger: Ledger, gate: str) -> tuple[Verdict, list[Ack]] | None:

@@ -176,8 +176,8 @@ def _s3_jars(settings: Settings) -> Finding:
 
     if {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"} & set(settings.spark.conf):
         return Finding("machine", "S3 jars", "ok", "as spark.conf says")
-    found = {path.name for path in jar_paths()}
-    missing = [jar.file_name for jar in s3_jar_list() if jar.file_name not in found]
+    present = {path.name for path in jar_paths()}
+    missing = [jar.file_name for jar in s3_jar_list() if jar.file_name not in present]
     if missing:
         return Finding("machine", "S3 jars", "bad", f"{len(missing)} are missing", "run `tidegate spark jars --s3`")
     return Finding("machine", "S3 jars", "ok", f"{len(s3_jar_list())} jars")

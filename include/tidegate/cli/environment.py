@@ -47,11 +47,11 @@ def _python() -> Finding:
 
 
 def _package(package: VersionRange) -> Finding | None:
-    found = installed_version(package.package)
-    if found is not None and found in package:
-        return Finding(AREA, package.package, "ok", found)
-    if found is not None:
-        return Finding(AREA, package.package, "bad", f"{found}: tidegate needs {package.text}", package.command)
+    version = installed_version(package.package)
+    if version is not None and version in package:
+        return Finding(AREA, package.package, "ok", version)
+    if version is not None:
+        return Finding(AREA, package.package, "bad", f"{version}: tidegate needs {package.text}", package.command)
     if not package.extra:
         return Finding(AREA, package.package, "bad", "is not installed", package.command)
     if package.extra in _WANTED:

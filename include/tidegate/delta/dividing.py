@@ -107,8 +107,8 @@ class Division:
     def _places(self, taken: DataFrame) -> dict[str, list[int]]:
         from urllib.parse import unquote
 
-        found = taken.select(_FILE, _ROW).limit(MAX_DIVERTED + 1).collect()
-        if len(found) > MAX_DIVERTED:
+        matching = taken.select(_FILE, _ROW).limit(MAX_DIVERTED + 1).collect()
+        if len(matching) > MAX_DIVERTED:
             raise Invalid(
                 f"more than {MAX_DIVERTED:,} waiting rows match {self.condition!r}",
                 expected="a condition that names the single rows which the target refuses",
@@ -116,7 +116,7 @@ class Division:
                 reason="TOO_MANY_ROWS",
             )
         places: dict[str, list[int]] = {}
-        for path, row in found:
+        for path, row in matching:
             places.setdefault(_name(unquote(path)), []).append(row)
         return places
 

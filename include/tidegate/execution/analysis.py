@@ -156,11 +156,11 @@ def _unjudged_rules(analysed: Analysed) -> Iterator[str]:
             continue
         with contextlib.suppress(TidegateError):  # the checks report it
             declared = sinking.sink.declared_rules(analysed.pipeline.place)
-            found = sinking.sink.row_rules(msgspec.json.decode(frame.schema.json()), declared)
-            if found.not_judged:
+            rules = sinking.sink.row_rules(msgspec.json.decode(frame.schema.json()), declared)
+            if rules.not_judged:
                 yield (
                     f"sink {name!r}: a row that breaks one of these rules of its target is only found by publishing "
-                    f"it, which then waits: {'; '.join(found.not_judged)}"
+                    f"it, which then waits: {'; '.join(rules.not_judged)}"
                 )
 
 

@@ -58,17 +58,17 @@ def is_still_true(before: TracedColumns, code: str, inputs: Mapping[str, str]) -
 def traced_stages(stages: Sequence[StageNode], streams: Mapping[str, DataFrame]) -> dict[str, Json]:
     """Return by stage and stream what each column is made of: null if that is unknown. Raise Unavailable if Spark does
     not answer."""
-    found: dict[str, Json] = {}
+    origins: dict[str, Json] = {}
     for stage in stages:
         try:
-            found[stage.name] = _traced(stage, [streams[name] for name in stage.inputs])
+            origins[stage.name] = _traced(stage, [streams[name] for name in stage.inputs])
         except Unavailable:
             raise
         except TidegateError as error:  # it reads rows
             log.debug("The columns of stage %r cannot be traced: %s", stage.name, error.what)
         except Exception as error:
             log.debug("The columns of stage %r cannot be traced: %r", stage.name, error)
-    return found
+    return origins
 
 
 def _traced(stage: StageNode, inputs: list[DataFrame]) -> Json:

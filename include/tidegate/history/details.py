@@ -260,7 +260,7 @@ def details_of(
 
 
 def _source(entry: Entry, name: str, part: Range) -> SourceDetails:
-    found = [acked.ack.drift[name] for acked in entry.acks.values() if name in acked.ack.drift]
+    drifts = [acked.ack.drift[name] for acked in entry.acks.values() if name in acked.ack.drift]
     return SourceDetails(
         kind=part.kind,
         summary=part.summary,
@@ -271,7 +271,7 @@ def _source(entry: Entry, name: str, part: Range) -> SourceDetails:
         start=_unless_long(part.start),
         end=_unless_long(part.end),
         schema=part.schema.ddl if part.schema is not None else "",
-        drift=drift_of(part.schema, found[0], entry.id) if part.schema is not None and found else None,
+        drift=drift_of(part.schema, drifts[0], entry.id) if part.schema is not None and drifts else None,
     )
 
 

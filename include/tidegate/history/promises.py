@@ -191,10 +191,10 @@ def _reached(ledger: Ledger, published: Entry, promise: Promise) -> tuple[int, d
             ids.append(plan.base if plan is not None else None)
     reached = []
     for id in ids or [published.id]:
-        found = _input_of(ledger, id, promise)
-        if found is None:
+        input_time = _input_of(ledger, id, promise)
+        if input_time is None:
             return None
-        reached.append(found)
+        reached.append(input_time)
     moment, id = min(reached)
     return id, moment
 

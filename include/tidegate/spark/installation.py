@@ -63,8 +63,8 @@ def _java_version(java: Path) -> int | None:
     """Return a Java's version from its `release` file, without starting it, or None if that is missing."""
     for folder in java.parents[1:3]:  # Java 8 may be in jre/bin
         with contextlib.suppress(OSError):
-            found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (folder / "release").read_text("utf-8"), re.MULTILINE)
-            return int(found[1]) if found else None
+            match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (folder / "release").read_text("utf-8"), re.MULTILINE)
+            return int(match[1]) if match else None
     return None
 
 

@@ -148,10 +148,10 @@ def _with_classes(jvm: Any) -> Any:
     packages and jars: that takes 5 % of a small checkpoint."""
     for name, methods in _ASKED_FOR.items():
         with contextlib.suppress(Exception):  # another version of Spark may not have it
-            found = getattr(jvm, name)
+            java_class = getattr(jvm, name)
             for method in methods:
-                setattr(found, method, getattr(found, method))
-            setattr(jvm, name, found)
+                setattr(java_class, method, getattr(java_class, method))
+            setattr(jvm, name, java_class)
     return jvm
 
 

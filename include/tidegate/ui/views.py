@@ -307,15 +307,15 @@ def measured(pipeline: PipelineRef, gate: str, limit: int) -> MeasuredByGate:
             if verdict is None or not isinstance(results, dict) or "function" not in results:
                 continue
             answer.function = str(results["function"])
-            for found in results.get("groups", []):
-                name = ", ".join("null" if part is None else str(part)[:LETTERS] for part in found["group"])
+            for group_result in results.get("groups", []):
+                name = ", ".join("null" if part is None else str(part)[:LETTERS] for part in group_result["group"])
                 group = groups.setdefault(name, MeasuredGroup(name, [], [], [], [], []))
                 _fill_up(group, len(answer.checkpoints))
-                group.values.append(_number(found.get("value")))
-                group.low.append(_number(found.get("low")))
-                group.expected.append(_number(found.get("expected")))
-                group.high.append(_number(found.get("high")))
-                group.unusual.append(bool(found.get("unusual")))
+                group.values.append(_number(group_result.get("value")))
+                group.low.append(_number(group_result.get("low")))
+                group.expected.append(_number(group_result.get("expected")))
+                group.high.append(_number(group_result.get("high")))
+                group.unusual.append(bool(group_result.get("unusual")))
             answer.checkpoints.append(id)
             answer.outcomes.append(verdict.outcome)
     for group in groups.values():

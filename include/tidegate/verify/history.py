@@ -58,10 +58,10 @@ def _keys_without_column(subject: Subject, last: Entry) -> Iterator[Finding]:
     """Report new keys of the last completed checkpoint that stay in the rescue column, though keys may become
     columns."""
     for name, part in last.plan.sources.items():
-        found = [acked.ack.drift[name] for acked in last.acks.values() if name in acked.ack.drift]
-        if part.schema is None or not part.schema.evolves or not found:
+        drifts = [acked.ack.drift[name] for acked in last.acks.values() if name in acked.ack.drift]
+        if part.schema is None or not part.schema.evolves or not drifts:
             continue
-        drift = drift_of(part.schema, found[0], last.id)
+        drift = drift_of(part.schema, drifts[0], last.id)
         staying = [misfit for misfit in drift.misfits if misfit.why_not]
         if staying:
             listed = "; ".join(f"{misfit.path}: {misfit.why_not}" for misfit in staying[:_MAX_LISTED])

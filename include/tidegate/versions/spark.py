@@ -43,11 +43,11 @@ def by_hash(rows: DataFrame, count: int, id: Column) -> DataFrame:
 @functools.cache
 def _numbers_for(count: int) -> tuple[int, ...]:
     """Return for each partition a number that Spark puts there."""
-    found: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     for number in itertools.count():
-        found.setdefault(_hash(number) % count, number)
-        if len(found) == count:
-            return tuple(found[partition] for partition in range(count))
+        numbers.setdefault(_hash(number) % count, number)
+        if len(numbers) == count:
+            return tuple(numbers[partition] for partition in range(count))
     raise AssertionError("numbers do not end")
 
 

@@ -90,15 +90,15 @@ def _figures(before: CheckpointView, after: CheckpointView) -> dict[str, list[fl
 
 
 def _tables(target: Target, before: Published, after: Published) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    differences: dict[str, Any] = {}
     for name in sorted(before.tables.keys() | after.tables.keys()):
         if name.startswith(STATE):
             continue
         sides = [each.tables.get(name) for each in (before, after)]
         versions = [side.version if side else None for side in sides]
         rows = [_count(target, side) for side in sides]
-        found[name] = {"versions": versions, "rows": rows}
-    return found
+        differences[name] = {"versions": versions, "rows": rows}
+    return differences
 
 
 def _count(target: Target, table: PublishedTable | None) -> int | None:

@@ -320,9 +320,9 @@ def _diff(line: OpenBackfill, table: str, limit: int, out: Output) -> int:
 
 
 def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator, origin: int, out: Output) -> int:
-    found = outlook(coordinator, origin, args.cuts or "own", drops_by_hand=args.drop_by_hand)
-    problems, kept = found["problems"], found["unchanged_sinks"]
-    out.document(found)
+    forecast = outlook(coordinator, origin, args.cuts or "own", drops_by_hand=args.drop_by_hand)
+    problems, kept = forecast["problems"], forecast["unchanged_sinks"]
+    out.document(forecast)
     since = f"checkpoint {origin}" if origin else "the beginning"
     out.line(f"A backfill of {target.name} from {since}", "bold")
     out.line(
@@ -333,16 +333,16 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
     changed = [name for name in coordinator.graph.sinks if name not in kept]
     out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, in one commit each")
     _print_unchanged_sinks(kept, out)
-    for text in approvals_text(found["approvals"]):
+    for text in approvals_text(forecast["approvals"]):
         out.line(f"  approvals          {text}")
-    for text in found["released_in_place"]:
+    for text in forecast["released_in_place"]:
         out.line(f"  quarantine         {text}")
-    for text in found["may_differ"]:
+    for text in forecast["may_differ"]:
         out.line(f"May differ even with the same code: {text}", "yellow")
-    for text in found["changed_results"]:
+    for text in forecast["changed_results"]:
         out.line(f"Is computed differently: {text}", "yellow")
     if args.drop_by_hand:
-        for change in found["manual_edits"]:
+        for change in forecast["manual_edits"]:
             out.line(
                 f"Is lost: manual changes by {change['changed_by']} in checkpoint {change['checkpoint']}",
                 "yellow",

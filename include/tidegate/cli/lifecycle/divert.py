@@ -52,13 +52,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with session(control_settings(target.settings)) as spark:
         coordinator.spark = lambda: spark
         refusal = find_refusal(coordinator, args.sink)  # some tables are published through Spark
-        found = preview_divert(coordinator, spark, refusal, args.where)
-        if args.dry_run or not found.rows:
-            out.document(_document(target, found, args.limit) | {"possible": bool(found.rows)})
-            _print(target, found, args.limit, out)
-            return 0 if found.rows else NOTHING
-        _print(target, found, args.limit, out)
-        question = f"Send {_rows(found.rows)} to quarantine {refusal.gate}, and publish the others?"
+        diversion = preview_divert(coordinator, spark, refusal, args.where)
+        if args.dry_run or not diversion.rows:
+            out.document(_document(target, diversion, args.limit) | {"possible": bool(diversion.rows)})
+            _print(target, diversion, args.limit, out)
+            return 0 if diversion.rows else NOTHING
+        _print(target, diversion, args.limit, out)
+        question = f"Send {_rows(diversion.rows)} to quarantine {refusal.gate}, and publish the others?"
         confirm(question, out, yes=args.yes)
         outcome, error = divert(
             coordinator,
@@ -67,20 +67,20 @@ def run(args: argparse.Namespace, out: Output) -> int:
             args.where,
             by=user_and_host(),
             note=args.note,
-            expected_rows=found.rows,
+            expected_rows=diversion.rows,
         )
     applied = coordinator.ledger.divert_applied(outcome.id)
     out.document(
-        _document(target, found, args.limit)
+        _document(target, diversion, args.limit)
         | {"checkpoint": outcome.id, "applied": applied, "error": error.what if error is not None else None}
     )
-    return _report(target, found, outcome.id, applied, error, out)
+    return _report(target, diversion, outcome.id, applied, error, out)
 
 
 def _report(
-    target: Target, found: Diversion, id: int, applied: bool | None, error: TidegateError | None, out: Output
+    target: Target, diversion: Diversion, id: int, applied: bool | None, error: TidegateError | None, out: Output
 ) -> int:
-    sink, gate = found.refusal.sinking.name, found.refusal.gate
+    sink, gate = diversion.refusal.sinking.name, diversion.refusal.gate
     if applied is False:
         raise Rejected(
             f"checkpoint {id} diverts nothing: {sink!r} has taken the rows meanwhile",
@@ -92,48 +92,48 @@ def _report(
             what = "the others are published, and it refuses later rows"
         else:
             what = "it still refuses the others"
-        out.line(f"Checkpoint {id} diverts {_rows(found.rows)} from {sink}, but {what}:", "yellow")
+        out.line(f"Checkpoint {id} diverts {_rows(diversion.rows)} from {sink}, but {what}:", "yellow")
         out.line(f"  {error.what}")
         again = target.command_on_code("divert", sink)
         out.line(f"  to divert further rows, with those of checkpoint {id}:  {again} --where SQL")
         return STILL_REFUSED
-    out.line(f"Checkpoint {id} has sent {_rows(found.rows)} to quarantine; {sink} has the others.", "green")
+    out.line(f"Checkpoint {id} has sent {_rows(diversion.rows)} to quarantine; {sink} has the others.", "green")
     out.line(f"  {target.command('quarantine show', gate)} --rule diverted", "dim")
     return 0
 
 
-def _print(target: Target, found: Diversion, limit: int, out: Output) -> None:
-    refusal = found.refusal
+def _print(target: Target, diversion: Diversion, limit: int, out: Output) -> None:
+    refusal = diversion.refusal
     sink, waiting = refusal.sinking.name, ", ".join(map(str, refusal.waiting))
     out.line(f"{sink} of {target.name} refuses checkpoint {waiting}:", "bold")
     out.line(f"  {refusal.error.what}")
     if refusal.error.quoted:
         out.line(f"  {refusal.error.quoted}", "dim")
-    if found.rows_before:
-        out.line(f"  {_rows(found.rows_before)} that an earlier divert takes go to quarantine with these")
-    for id, rows in found.by_checkpoint.items():
+    if diversion.rows_before:
+        out.line(f"  {_rows(diversion.rows_before)} that an earlier divert takes go to quarantine with these")
+    for id, rows in diversion.by_checkpoint.items():
         out.line(f"  {_rows(rows)} of checkpoint {id} would go to quarantine {refusal.gate}")
-    if not found.rows:
-        out.line(f"  no waiting row matches {found.condition!r}")
-    shown = found.shown[:limit]
+    if not diversion.rows:
+        out.line(f"  no waiting row matches {diversion.condition!r}")
+    shown = diversion.shown[:limit]
     if shown:
-        out.table(found.columns, [[format_value(row[name]) for name in found.columns] for row in shown])
-    if len(shown) < found.rows:
-        out.line(f"  … and {found.rows - len(shown):,} more", "dim")
+        out.table(diversion.columns, [[format_value(row[name]) for name in diversion.columns] for row in shown])
+    if len(shown) < diversion.rows:
+        out.line(f"  … and {diversion.rows - len(shown):,} more", "dim")
 
 
-def _document(target: Target, found: Diversion, limit: int) -> Json:
-    refusal = found.refusal
+def _document(target: Target, diversion: Diversion, limit: int) -> Json:
+    refusal = diversion.refusal
     return {
         "pipeline": target.name,
         "sink": refusal.sinking.name,
         "gate": refusal.gate,
         "waiting": list(refusal.waiting),
         "refused": refusal.error.what,
-        "rows": found.rows,
-        "rows_of_earlier_divert": found.rows_before,
-        "by_checkpoint": {str(id): rows for id, rows in found.by_checkpoint.items()},
-        "shown": [{name: json_value(row[name]) for name in found.columns} for row in found.shown[:limit]],
+        "rows": diversion.rows,
+        "rows_of_earlier_divert": diversion.rows_before,
+        "by_checkpoint": {str(id): rows for id, rows in diversion.by_checkpoint.items()},
+        "shown": [{name: json_value(row[name]) for name in diversion.columns} for row in diversion.shown[:limit]],
     }
 
 

@@ -252,11 +252,11 @@ def _print_open_proposals(target: Target, out: Output) -> None:
 def _list(target: Target, coordinator: Coordinator, out: Output) -> int:
     """List the proposals, the longest unused first."""
     ttl = target.settings.proposal_ttl
-    found: list[dict[str, Any]] = []
+    proposals: list[dict[str, Any]] = []
     for line in target.ledger.proposals():
         reported = target.ledger.proposal_reported(line.name)
         idle = idle_seconds(coordinator, line.name)
-        found.append(
+        proposals.append(
             {
                 "name": line.name,
                 "by": line.by,
@@ -267,24 +267,24 @@ def _list(target: Target, coordinator: Coordinator, out: Output) -> int:
                 "expires_in_seconds": round(max(lifetime(ttl) - idle, 0.0)) if ttl is not None else None,
             }
         )
-    found.sort(key=lambda each: (-each["unused_seconds"], each["name"]))
-    out.document({"pipeline": target.name, "proposals": found})
+    proposals.sort(key=lambda each: (-each["unused_seconds"], each["name"]))
+    out.document({"pipeline": target.name, "proposals": proposals})
     heads = ["proposal", "by", "begun", "begins after", "if merged", "unused for", "expires in"]
-    out.table(heads, [_listed(each) for each in found], right=["begins after", "unused for", "expires in"])
-    if not found:
+    out.table(heads, [_listed(each) for each in proposals], right=["begins after", "unused for", "expires in"])
+    if not proposals:
         out.line(f"{target.name} has no proposal.")
     return 0
 
 
-def _listed(found: dict[str, Any]) -> list[Any]:
-    left = found["expires_in_seconds"]
+def _listed(proposal: dict[str, Any]) -> list[Any]:
+    left = proposal["expires_in_seconds"]
     return [
-        found["name"],
-        found["by"],
-        found["created"],
-        found["begins_after"] or "the beginning",
-        found["merge"] or "no report",
-        age_text(found["unused_seconds"]),
+        proposal["name"],
+        proposal["by"],
+        proposal["created"],
+        proposal["begins_after"] or "the beginning",
+        proposal["merge"] or "no report",
+        age_text(proposal["unused_seconds"]),
         "never" if left is None else age_text(left),
     ]
 

@@ -239,9 +239,9 @@ def _type_of_text(text: str) -> str:
         if _DATE.fullmatch(text):
             date.fromisoformat(text)
             return "date"
-        if found := _TIME.fullmatch(text):
+        if time_match := _TIME.fullmatch(text):
             datetime.fromisoformat(text[:19])
-            return "timestamp" if found[1] else "timestamp_ntz"
+            return "timestamp" if time_match[1] else "timestamp_ntz"
     except ValueError:  # such as 2026-02-30
         return "string"
     return "string"
@@ -385,15 +385,15 @@ def _type_of_arrow(kind: pa.DataType) -> str:
         return f"map<{_type_of_arrow(kind.key_type)}, {_type_of_arrow(kind.item_type)}>"
     if pa.types.is_struct(kind):
         return f"struct<{', '.join(f'{_name(part.name)} {_type_of_arrow(part.type)}' for part in kind)}>"
-    found = _ARROW_TYPES.get(str(kind))
-    if found is None:
+    spark_type = _ARROW_TYPES.get(str(kind))
+    if spark_type is None:
         raise Invalid(
             f"a column of the sample has Arrow's type {kind}, for which there is none in Spark",
             expected="types that Spark reads from Parquet",
             help="name another file, or write the schema by hand",
             reason="BAD_SAMPLE",
         )
-    return found
+    return spark_type
 
 
 def _bad(name: str, what: str, expected: str) -> Invalid:

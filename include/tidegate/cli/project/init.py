@@ -158,8 +158,8 @@ def _dags_folder(folder: Path) -> tuple[str, Path | None]:
         return _DAGS_FOLDER, Path(configured)
     home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
     for config in (folder / "airflow.cfg", home / "airflow.cfg"):
-        if found := re.search(r"^dags_folder\s*=\s*(.+)$", _text(config), re.MULTILINE):
-            return str(config), Path(os.path.expandvars(found[1].strip())).expanduser()
+        if match := re.search(r"^dags_folder\s*=\s*(.+)$", _text(config), re.MULTILINE):
+            return str(config), Path(os.path.expandvars(match[1].strip())).expanduser()
     return "", None
 
 

@@ -110,25 +110,25 @@ def _check(args: argparse.Namespace, out: Output) -> int:
     tables = [read_for_table(text, args.contract, name, keys=keys) for name in names]
     for table in tables:
         table.suite("all")
-    found = _compare(args, tables[0], settings, out) if args.sink or args.source or args.table else None
+    comparison = _compare(args, tables[0], settings, out) if args.sink or args.source or args.table else None
     described: Json = {"contract": args.contract, "id": document.id, "version": document.version, **_documents(tables)}
-    if found is not None:
-        described |= {"kept": not found, "broken": found}
+    if comparison is not None:
+        described |= {"kept": not comparison, "broken": comparison}
     out.document(described)
     for table in tables:
-        if found is None:
+        if comparison is None:
             out.table(["rule", "judged", "severity", "line"], _rows(table), right=["line"], title=table.schema.name)
         if table.fresh_s is not None:
             out.line(f"Promised: at most {duration_text(table.fresh_s)} old")
         for name, why in table.rules.told_only:
             out.line(f"Not judged: {name}: {why}", "dim")
     out.line(f"{args.contract}: version {document.version}, {_count(tables)}, all understood")
-    if found is None:
+    if comparison is None:
         return 0
-    for problem in found:
+    for problem in comparison:
         out.line(f"- {problem}")
-    out.line("The contract is not kept." if found else "The contract is kept.", "bold")
-    return NO if found else 0
+    out.line("The contract is not kept." if comparison else "The contract is kept.", "bold")
+    return NO if comparison else 0
 
 
 def _refuse_unclear(args: argparse.Namespace, document: ContractDocument) -> None:

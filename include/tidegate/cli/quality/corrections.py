@@ -85,9 +85,9 @@ class Outlook:
 
     def document(self) -> Json:
         """Return it for scripts."""
-        found = self.preview
+        preview = self.preview
         samples = []
-        for sample in found.samples:
+        for sample in preview.samples:
             samples.append(
                 {
                     "id": sample.id,
@@ -98,30 +98,31 @@ class Outlook:
                 }
             )
         return {
-            "changed": found.changed,
-            "to_null": dict(found.to_null),
-            "rules": dict(found.rules),
-            "rules_after": dict(found.rules_after),
+            "changed": preview.changed,
+            "to_null": dict(preview.to_null),
+            "rules": dict(preview.rules),
+            "rules_after": dict(preview.rules_after),
             "not_judged": self.unjudged,
-            "failed": found.failed,
-            "error": found.error,
+            "failed": preview.failed,
+            "error": preview.error,
             "samples": samples,
         }
 
     def show(self, request: Request, out: Output) -> None:
         """Print it for people."""
-        found = self.preview
+        preview = self.preview
         if request.corrects:
-            nulls = "".join(f"; {name} becomes null in {rows:,}" for name, rows in found.to_null.items())
-            out.line(f"{found.changed:,} of {found.rows:,} rows change{nulls}.")
+            nulls = "".join(f"; {name} becomes null in {rows:,}" for name, rows in preview.to_null.items())
+            out.line(f"{preview.changed:,} of {preview.rows:,} rows change{nulls}.")
             self._show_rows(request, out)
-            if found.error:
-                out.line(f"SQL fails for {found.failed:,} of the rows, for one of them with: {found.error}", "yellow")
+            if preview.error:
+                failed = f"{preview.failed:,} of the rows"
+                out.line(f"SQL fails for {failed}, for one of them with: {preview.error}", "yellow")
         if request.action == "rejudge":
-            names = dict.fromkeys([*found.rules, *found.rules_after])
+            names = dict.fromkeys([*preview.rules, *preview.rules_after])
             out.table(
                 ["rule", "rows that broke it", "rows that break it now"],
-                [[name, found.rules.get(name, 0), found.rules_after.get(name, 0)] for name in names],
+                [[name, preview.rules.get(name, 0), preview.rules_after.get(name, 0)] for name in names],
                 right=["rows that broke it", "rows that break it now"],
             )
         if self.unjudged:
@@ -153,10 +154,11 @@ def _is_named_in(sql: str, column: str) -> bool:
 
 def refuse_failing_sql(request: Request, outlook: Outlook) -> None:
     """Raise Invalid if a request's SQL fails for all of its rows: it would release none."""
-    found = outlook.preview
-    if found.failed and found.failed == found.rows:
+    preview = outlook.preview
+    if preview.failed and preview.failed == preview.rows:
         raise Invalid(
-            f"{', '.join(request.corrections)} fails for all {found.rows:,} rows, for one of them with: {found.error}",
+            f"{', '.join(request.corrections)} fails for all {preview.rows:,} rows, "
+            f"for one of them with: {preview.error}",
             expected="SQL that corrects at least one of the rows",
             help="correct the SQL; `--dry-run` shows what it makes of a few rows",
             reason="BAD_SQL",

@@ -71,14 +71,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _write(target: Target, folder: Path, place: str, args: argparse.Namespace, out: Output) -> int:
     """Write into a folder. place: where its content will be."""
-    found = list(_validations(target, values=args.values))
-    changed = write_results(folder, found)
+    validations = list(_validations(target, values=args.values))
+    changed = write_results(folder, validations)
     document: dict[str, Any] = {"pipeline": target.name, "folder": place, "written": len(changed)}
     if args.results_only:
         out.document(document)
         out.line(f"{len(changed)} results and suites written to {place}")
         return 0
-    modules = sorted({module for validation in found for module in validation.modules})
+    modules = sorted({module for validation in validations for module in validation.modules})
     sys.path.insert(0, str(Path.cwd()))  # as for a pipeline's own module
     site = build_site(folder, target.name, changed, modules)
     index = f"{place}/{SITE}/index{PAGE}"
@@ -91,13 +91,13 @@ def _write(target: Target, folder: Path, place: str, args: argparse.Namespace, o
 
 def _validations(target: Target, *, values: bool) -> Iterator[Validation]:
     """Yield the verdicts of all retained checkpoints. Raise Rejected if there are none."""
-    found = False
+    has_any = False
     for id in target.ledger.ids():
         entry = target.ledger.entry(id)
         for validation in validations_of(target.ledger, entry, values=values) if entry is not None else ():
-            found = True
+            has_any = True
             yield validation
-    if not found:
+    if not has_any:
         raise Rejected(
             f"no gate of expectations has judged a checkpoint of {target.name} that is retained",
             expected="a pipeline with a gate Expectations(…)",

@@ -293,13 +293,13 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
         confirm(f"{args.verb} {count:,} rows of gate {quarantine.gate}?", out, yes=args.yes or args.verb != "discard")
         request = ask(target.ledger, request)
         document |= {"request": request.number}
-    found = None
+    in_place_release = None
     if request.action == "release" and expected is not None:
         may_be_late = expected.found_out_later or any(map(is_late, expected.stays))
         if may_be_late:
-            found = in_place(target.ledger, quarantine, request)
-    if found is not None and found.rows:
-        document |= {"in_place": found.document()}
+            in_place_release = in_place(target.ledger, quarantine, request)
+    if in_place_release is not None and in_place_release.rows:
+        document |= {"in_place": in_place_release.document()}
     out.document(document)
     effect = "are discarded"
     if expected is not None:
@@ -307,11 +307,11 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
         for line in expected.lines():
             out.line(f"- {line}")
         count = expected.counts
-    if found is not None and found.rows:
+    if in_place_release is not None and in_place_release.rows:
         command = target.command("quarantine release", quarantine.gate, *_selection(args), "--in-place")
         out.line(f"  Rows that stay can be released in place, where they were held back:  {command}", "dim")
-        out.line(f"  and then:  {_backfill_command(target, found)}", "dim")
-    elif found is not None:
+        out.line(f"  and then:  {_backfill_command(target, in_place_release)}", "dim")
+    elif in_place_release is not None:
         out.line("  Rows that stay cannot be released in place: their checkpoints are not retained.", "dim")
     if "request" not in document:
         number = "Dry run"
@@ -325,31 +325,31 @@ def _ask_in_place(
     target: Target, quarantine: QuarantinedRows, request: Request, args: argparse.Namespace, out: Output
 ) -> int:
     """Request to release rows in place, and print the command of the backfill that does it."""
-    found = in_place(target.ledger, quarantine, request)
-    refuse_without_place(quarantine, found)
+    in_place_release = in_place(target.ledger, quarantine, request)
+    refuse_without_place(quarantine, in_place_release)
     if request.correct_sql:
         outlook = preview_request(target, quarantine, request)
         outlook.show(request, out)
         refuse_failing_sql(request, outlook)
     document: Json = {"pipeline": target.name, "gate": quarantine.gate, "action": request.action}
-    document |= {"in_place": found.document()}
+    document |= {"in_place": in_place_release.document()}
     number = "Would be asked"
     if not args.dry_run:
         request = ask(target.ledger, request)
         document |= {"request": request.number}
         number = f"Request {request.number}"
     out.document(document)
-    out.line(f"{number}: {found.rows:,} rows are released in place, as if they had passed the gate.")
-    if found.unreachable:
-        out.line(f"- {found.unreachable:,} rows stay: their checkpoints are not retained", "yellow")
+    out.line(f"{number}: {in_place_release.rows:,} rows are released in place, as if they had passed the gate.")
+    if in_place_release.unreachable:
+        out.line(f"- {in_place_release.unreachable:,} rows stay: their checkpoints are not retained", "yellow")
     for line in target.ledger.backfills():
         out.line(f"- not by backfill {line.name}, which had already begun: swap it in or discard it first", "yellow")
-    out.line(f"This backfill does it, once swapped in:  {_backfill_command(target, found)}", "dim")
+    out.line(f"This backfill does it, once swapped in:  {_backfill_command(target, in_place_release)}", "dim")
     return 0
 
 
-def _backfill_command(target: Target, found: InPlaceRelease) -> str:
-    return target.command_on_code("backfill", *found.words())
+def _backfill_command(target: Target, in_place_release: InPlaceRelease) -> str:
+    return target.command_on_code("backfill", *in_place_release.words())
 
 
 def _selection(args: argparse.Namespace) -> list[str]:

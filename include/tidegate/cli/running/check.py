@@ -63,8 +63,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
         errors = check_alone(coordinator)
     known = {(error.reason, error.what) for error in errors}
     notes: list[str] = []
-    found = analysed(args, target, coordinator, base, out, changes, notes)
-    for error in found:
+    errors_found = analysed(args, target, coordinator, base, out, changes, notes)
+    for error in errors_found:
         if (error.reason, error.what) not in known:
             errors.append(error)
     if base is not None:

@@ -107,9 +107,9 @@ def _dag(airflow: Airflow, target: Target, dag_id: str | None) -> Dag:
         if error.reason != "AIRFLOW_SILENT":
             raise
         raise _no_airflow(target, error.what) from error
-    found = [dag for dag in dags if dag_id in (None, dag.id)]
-    if len(found) == 1:
-        return found[0]
+    matching = [dag for dag in dags if dag_id in (None, dag.id)]
+    if len(matching) == 1:
+        return matching[0]
     names = ", ".join(dag.id for dag in dags)
     raise Invalid(
         f"the Airflow at {airflow.url} has "

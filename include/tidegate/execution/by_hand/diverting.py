@@ -125,18 +125,18 @@ def find_refusal(pipeline: PipelineContext, name: str) -> RefusedRows:
 def preview_divert(pipeline: PipelineContext, spark: SparkSession, refusal: RefusedRows, condition: str) -> Diversion:
     """Return what a divert would do. Nothing is written."""
     view = pipeline.ledger.view()
-    found = Diversion(refusal, condition)
+    diversion = Diversion(refusal, condition)
     division = replace(_division(pipeline, spark, refusal, condition), only_looks=True)
     staged, earlier = _staged_rows(pipeline, view, refusal)
-    found.rows_before = earlier.rows if earlier is not None else 0
-    found.columns = list(division.schema.names)
+    diversion.rows_before = earlier.rows if earlier is not None else 0
+    diversion.columns = list(division.schema.names)
     for number, (id, payload) in enumerate(staged):
         divided = _divide(pipeline, refusal, division, payload, Staging(0, f"look-{number}"))
         if divided.rows:
-            found.by_checkpoint[id] = found.by_checkpoint.get(id, 0) + divided.rows
-            missing = SHOWN - len(found.shown)
-            found.shown += divided.taken.limit(missing).collect() if missing > 0 else []
-    return found
+            diversion.by_checkpoint[id] = diversion.by_checkpoint.get(id, 0) + divided.rows
+            missing = SHOWN - len(diversion.shown)
+            diversion.shown += divided.taken.limit(missing).collect() if missing > 0 else []
+    return diversion
 
 
 def divert(

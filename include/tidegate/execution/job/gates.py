@@ -526,7 +526,7 @@ def _quarantine_all(judgement: Judgement, frame: DataFrame) -> Judgement:
 
 
 def without_marks(stage: GateNode, frame: DataFrame) -> DataFrame:
-    """Return the judged rows as the next part gets them: without the columns that an operator has added for the gate."""
+    """Return the judged rows without the columns that an operator has added for the gate."""
     if stage.gate.marks:
         return frame.drop(*stage.gate.marks)
     return frame

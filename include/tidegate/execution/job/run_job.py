@@ -689,8 +689,8 @@ class Attempt:
         self.step("tracing columns")
         quick = [stage for stage in stages if self.seconds_of_functions.get(stage.name, 0) <= MAX_CALL_S]
         with self.measuring.timed("trace columns"):
-            found = traced_stages(quick, streams)
-        return TracedColumns(code=code, inputs=inputs, stages=self.pipeline.ledger.pack(found, self.graph.parts))
+            origins = traced_stages(quick, streams)
+        return TracedColumns(code=code, inputs=inputs, stages=self.pipeline.ledger.pack(origins, self.graph.parts))
 
     def collect_samples(self, streams: Mapping[str, DataFrame], spark: SparkSession) -> None:
         """Take samples of the streams of this job. This is the attempt's last use of Spark."""

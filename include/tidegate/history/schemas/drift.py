@@ -92,20 +92,20 @@ def drift_of(schema: SourceSchema, drift: Drift, checkpoint: int) -> DriftDetail
     return DriftDetails(records=drift.records, misfits=misfits, more=len(drift.found) - len(misfits) + drift.more)
 
 
-def _why_not(found: FoundColumn, columns: set[str]) -> str:
+def _why_not(column: FoundColumn, columns: set[str]) -> str:
     """Return why what was found does not become a column, or "" for values of a column."""
-    if found.kind == "type":
+    if column.kind == "type":
         return ""
-    if found.kind == "case":
+    if column.kind == "case":
         return "it differs from a column only in case"
-    if found.path in columns:  # a list or a map with the key in some element
+    if column.path in columns:  # a list or a map with the key in some element
         return "it is inside another column: declare that column's type with it"
-    why = why_no_column(found.path, found.type)
-    if "." in found.path and found.path.split(".")[0] not in columns:
+    why = why_no_column(column.path, column.type)
+    if "." in column.path and column.path.split(".")[0] not in columns:
         why = "a column cannot have this name"
     if why is not None:
         return why
-    if found.path.casefold() in {name.casefold() for name in columns}:
+    if column.path.casefold() in {name.casefold() for name in columns}:
         return "it differs from a column only in case"
     return f"the source has more than {MAX_NEW_COLUMNS} new keys, which look like data that is used as keys"
 

@@ -83,7 +83,7 @@ def timelines(history: CheckpointHistory) -> dict[str, SourceTimeline]:
     ids = history.rows.ids("completed", REPLACED)
     recent = ids[:MAX_CHECKPOINTS][::-1]
     changes: dict[str, list[PlannedSchema]] = {}
-    found: dict[str, dict[str, tuple[int, str | None, str]]] = {}
+    origins: dict[str, dict[str, tuple[int, str | None, str]]] = {}
     details_of = history.details_of(recent)
     for id in recent:
         row = history.rows.find(id)
@@ -97,22 +97,22 @@ def timelines(history: CheckpointHistory) -> dict[str, SourceTimeline]:
             listed = changes.setdefault(name, [])
             if not listed or listed[-1].schema != source.schema:
                 differing = _difference(listed[-1].schema, source.schema) if listed else []
-                columns = _with_origins(differing, found.get(name, {}))
+                columns = _with_origins(differing, origins.get(name, {}))
                 listed.append(PlannedSchema(checkpoint=id, planned=planned, schema=source.schema, columns=columns))
             for misfit in source.drift.misfits if source.drift is not None else ():
                 if (misfit.becomes_column or misfit.becomes_type) and misfit.path is not None:
-                    found.setdefault(name, {})[misfit.path] = id, misfit.file, misfit.becomes_type
+                    origins.setdefault(name, {})[misfit.path] = id, misfit.file, misfit.becomes_type
     is_complete = len(ids) <= MAX_CHECKPOINTS
     return {name: SourceTimeline(changes=listed, is_complete=is_complete) for name, listed in sorted(changes.items())}
 
 
 def _with_origins(
-    columns: Iterable[ChangedColumn], found: Mapping[str, tuple[int, str | None, str]]
+    columns: Iterable[ChangedColumn], origins: Mapping[str, tuple[int, str | None, str]]
 ) -> list[ChangedColumn]:
     """Add who found the reason of a change. found: by column, the checkpoint, its file, and the wider type, if any."""
     listed = []
     for column in columns:
-        checkpoint, file, wider = found.get(column.name, (None, None, ""))
+        checkpoint, file, wider = origins.get(column.name, (None, None, ""))
         if checkpoint is not None and (column.before is None or column.after == wider):
             column = msgspec.structs.replace(column, found_by=checkpoint, file=file)
         listed.append(column)

@@ -72,8 +72,8 @@ class ColumnLineage:
 
     def origins_of(self, stream: str, column: str) -> list[SourceColumn]:
         """Return the columns of sources that a column of a stream is made of. Empty if any of them is unknown."""
-        found = self._origins(stream, column)
-        return sorted(found) if found is not None else []
+        origins = self._origins(stream, column)
+        return sorted(origins) if origins is not None else []
 
     def _origins(self, stream: str, column: str) -> set[SourceColumn] | None:
         if stream in self.sources:
@@ -104,21 +104,21 @@ class ColumnLineage:
 
     def _traced(self, stage: StageNode, stream: str) -> Json | None:
         """Return what the job has found of a stream of a function, if anything."""
-        found = self.traced.get(stage.name, {}).get(stream)
-        if found is None:
+        traced = self.traced.get(stage.name, {}).get(stream)
+        if traced is None:
             return None
-        return {name.casefold(): made_of for name, made_of in found.items()}
+        return {name.casefold(): made_of for name, made_of in traced.items()}
 
     def _of_traced(self, parts: list[tuple[str, str, How]] | None) -> set[SourceColumn] | None:
-        found: set[SourceColumn] = set()
+        columns: set[SourceColumn] = set()
         if parts is None:
             return None
         for input, column, how in parts:
             origins = self._all([(input, column)], how)
             if origins is None:
                 return None
-            found |= origins
-        return found
+            columns |= origins
+        return columns
 
     def _of_operator(self, stage: OperatorNode, column: str) -> set[SourceColumn] | None:
         kind, operator = stage.operator.kind, stage.operator
@@ -188,14 +188,14 @@ class ColumnLineage:
         return self._all(parts, how)
 
     def _all(self, parts: list[tuple[str, str]], how: How) -> set[SourceColumn] | None:
-        found: set[SourceColumn] = set()
+        columns: set[SourceColumn] = set()
         for stream, column in parts:
             origins = self._origins(stream, column)
             if origins is None:
                 return None
             for origin in origins:
-                found.add(SourceColumn(origin.source, origin.column, _combined(origin.how, how)))
-        return found
+                columns.add(SourceColumn(origin.source, origin.column, _combined(origin.how, how)))
+        return columns
 
     def _has(self, stream: str, column: str) -> bool | None:
         """Return whether a stream has a column, or None if that is unknown."""

@@ -620,7 +620,7 @@ class _Compiler:
         """
         from sqlglot import exp
 
-        found: dict[str, list[tuple[Any, bool, float, bool]]] = {}
+        bounds_by_time: dict[str, list[tuple[Any, bool, float, bool]]] = {}
         for condition in conditions:
             if not isinstance(condition, exp.GT | exp.GTE | exp.LT | exp.LTE):
                 continue
@@ -636,8 +636,10 @@ class _Compiler:
                     continue
                 if (other.name, one.name) == (sides.event_times[alias], sides.event_times[right_alias]):
                     has_interval = bool(condition.find(exp.Interval))
-                    found.setdefault(sides.name(other), []).append((condition, is_least, seconds, has_interval))
-        for left_time, bounds in found.items():
+                    bounds_by_time.setdefault(sides.name(other), []).append(
+                        (condition, is_least, seconds, has_interval)
+                    )
+        for left_time, bounds in bounds_by_time.items():
             lower = [seconds for _, is_least, seconds, _ in bounds if is_least]
             upper = [seconds for _, is_least, seconds, _ in bounds if not is_least]
             if lower and upper and max(lower) <= min(upper) and any(has_interval for *_, has_interval in bounds):

@@ -193,8 +193,8 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
             help = "compute it in `process`"
         raise query.refuse(window, what, help)
     outer = tree.find_ancestor(exp.Select)
-    found = ranked(outer) if outer is not None else None
-    if found is None or found.inner is not tree or found.numbered.this is not window:
+    ranking = ranked(outer) if outer is not None else None
+    if ranking is None or ranking.inner is not tree or ranking.numbered.this is not window:
         if isinstance(window.parent, exp.Alias):
             number = window.parent.alias.lower()
         else:

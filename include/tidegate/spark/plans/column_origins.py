@@ -114,11 +114,11 @@ def find_column_origins(result: DataFrame, inputs: Sequence[Sequence[str]]) -> d
     inputs: the columns of each probe.
     """
     root = tree_of(analysed_plan(result))
-    found = _columns_of(root, inputs) if root is not None else _UNKNOWN
+    origins = _columns_of(root, inputs) if root is not None else _UNKNOWN
     names = result.columns
-    if not found.all_known or len(found.known) != len(names) or len(set(names)) != len(names):
+    if not origins.all_known or len(origins.known) != len(names) or len(set(names)) != len(names):
         return {}
-    return {name: column.origins for name, column in zip(names, found.known, strict=True)}
+    return {name: column.origins for name, column in zip(names, origins.known, strict=True)}
 
 
 def _columns_of(node: PlanNode, inputs: Sequence[Sequence[str]]) -> _Columns:
@@ -233,29 +233,29 @@ def _aggregates(expression: str, keys: Sequence[str]) -> bool:
 def _references(expression: str, below: _Columns) -> list[_Column] | None:
     """Return the columns that an expression refers to, or None if it has an id that is no column's."""
     expression = _LAMBDA.sub("", expression)
-    found = []
+    names = []
     for match in _ID.finditer(expression):
         before = expression[: match.start()]
         column = below.by_id.get(match[1])
         if column is not None and before.endswith(column.name):
-            found.append(column)
+            names.append(column)
         elif column is None and below.all_known and before.endswith(")"):
             continue  # the id of what a Python function returns
         else:
             return None
-    return found
+    return names
 
 
 def _combined(references: Sequence[_Column] | None, how: How) -> Origins:
     if references is None:
         return None
-    found: set[InputColumn] = set()
+    origins: set[InputColumn] = set()
     for column in references:
         if column.origins is None:
             return None
         for origin in column.origins:
-            found.add(InputColumn(origin.input, origin.column, max(origin.how, how, key=_ORDER.index)))
-    return frozenset(found)
+            origins.add(InputColumn(origin.input, origin.column, max(origin.how, how, key=_ORDER.index)))
+    return frozenset(origins)
 
 
 def _without_windows(expression: str) -> str | None:

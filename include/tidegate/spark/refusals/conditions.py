@@ -81,8 +81,8 @@ def without_values(condition: str, message: str) -> str:
     names = _PARAMETER.findall(template)
     parts = _PARAMETER.split(template)[::2]
     pattern = "(.*?)".join(re.escape(part) for part in parts)
-    found = re.match(pattern + r"(?=\s*SQLSTATE:|\s*$|\n)", message, re.DOTALL)
-    values = found.groups() if found is not None else ("",) * len(names)
+    match = re.match(pattern + r"(?=\s*SQLSTATE:|\s*$|\n)", message, re.DOTALL)
+    values = match.groups() if match is not None else ("",) * len(names)
     plain = _NO_VALUES | _NO_VALUES_OF.get(condition, frozenset())
     shown = []
     for name, value in zip(names, values, strict=True):
@@ -107,12 +107,12 @@ def _template(condition: str) -> str:
 @functools.cache
 def _conditions() -> Mapping[str, Json]:
     """Return the conditions of Spark and Delta. Empty if pyspark is a client without their list."""
-    found: dict[str, Json] = {}
+    conditions: dict[str, Json] = {}
     for jar in _jars():
         with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(jar) as opened:
             for name in filter(_LISTS.fullmatch, opened.namelist()):
-                found |= _listed(opened.read(name))
-    return found
+                conditions |= _listed(opened.read(name))
+    return conditions
 
 
 def _listed(text: bytes) -> dict[str, Json]:

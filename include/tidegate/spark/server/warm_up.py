@@ -30,10 +30,10 @@ def do_everything_once(spark: SparkSession, folder: Path) -> None:
     for kind in ("parquet", "json", "csv"):
         rows.write.format(kind).save(str(folder / kind))
         spark.read.schema("id long, key long, at timestamp, text string").format(kind).load(str(folder / kind)).count()
-    found = spark.read.parquet(str(folder / "parquet"))
-    sums = found.groupBy("key").agg({"id": "sum", "at": "max"})
-    found.join(sums, "key").selectExpr("row_number() OVER (PARTITION BY key ORDER BY id) AS n").collect()
-    found.mapInArrow(lambda batches: batches, "id long, key long, at timestamp, text string").toArrow()
+    written = spark.read.parquet(str(folder / "parquet"))
+    sums = written.groupBy("key").agg({"id": "sum", "at": "max"})
+    written.join(sums, "key").selectExpr("row_number() OVER (PARTITION BY key ORDER BY id) AS n").collect()
+    written.mapInArrow(lambda batches: batches, "id long, key long, at timestamp, text string").toArrow()
     rows.write.format("delta").save(str(folder / "delta"))
     spark.read.format("delta").load(str(folder / "delta")).toArrow()
 

@@ -45,22 +45,22 @@ def hadoop_options(storage_options: Mapping[str, str]) -> dict[str, str]:
 
 def address_in(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the S3 store's address and region from the environment, under the names of storage_options."""
-    found = {option: _first(environment, *names) for option, names in _ADDRESS.items()}
-    return {option: value for option, value in found.items() if value is not None}
+    address = {option: _first(environment, *names) for option, names in _ADDRESS.items()}
+    return {option: value for option, value in address.items() if value is not None}
 
 
 def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
     given = {name.removeprefix("aws_"): value for name, value in options.items() if not name.startswith(_OTHERS)}
-    found = {}
+    of_hadoop = {}
     for name, ours in _NAMES.items():
         if value := _first(given, *ours):
-            found[name] = value
-    if "fs.s3a.endpoint" in found:
+            of_hadoop[name] = value
+    if "fs.s3a.endpoint" in of_hadoop:
         by_host = given.get("virtual_hosted_style_request", "").lower() == "true"
-        found["fs.s3a.path.style.access"] = "false" if by_host else "true"
+        of_hadoop["fs.s3a.path.style.access"] = "false" if by_host else "true"
     if given.get("skip_signature", "").lower() == "true":
-        found["fs.s3a.aws.credentials.provider"] = _ANONYMOUS
-    return found
+        of_hadoop["fs.s3a.aws.credentials.provider"] = _ANONYMOUS
+    return of_hadoop
 
 
 def _of_azure(options: Mapping[str, str]) -> dict[str, str]:

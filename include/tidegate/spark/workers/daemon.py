@@ -66,10 +66,10 @@ def _stamp_of(name: str) -> Stamp | None:
 
 def _stamp(file: str | None) -> Stamp | None:
     try:
-        found = os.stat(file or "")
+        status = os.stat(file or "")
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def main() -> None:

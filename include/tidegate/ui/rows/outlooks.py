@@ -123,28 +123,28 @@ def _error(told: Json) -> TidegateError:
 
 def effects(request: Request, answer: Json, *, with_values: bool) -> list[str]:
     """Return what the request would do, in sentences."""
-    found, expected = answer["preview"], answer["expected"]
+    preview, expected = answer["preview"], answer["expected"]
     lines = []
     if request.action == "rejudge":
         passing = expected["counts"]
         does = "passes, and continues" if passing == 1 else "pass, and continue"
         lines.append(f"By today's suite, {_count(passing)} {does} with the next checkpoint.")
-        names = dict.fromkeys([*found["rules"], *found["rules_after"]])
+        names = dict.fromkeys([*preview["rules"], *preview["rules_after"]])
         for name in names:
-            before, after = found["rules"].get(name, 0), found["rules_after"].get(name, 0)
+            before, after = preview["rules"].get(name, 0), preview["rules_after"].get(name, 0)
             lines.append(f"{name}: {before:,} before, {after:,} now.")
     else:
-        lines.append(f"Changed: {_count(found['changed'])}.")
-        for name, rows in found["to_null"].items():
+        lines.append(f"Changed: {_count(preview['changed'])}.")
+        for name, rows in preview["to_null"].items():
             lines.append(f"{name} becomes null in {_count(rows)}.")
     for line in expected["operators"]:
         lines.append(f"{line[:1].upper()}{line[1:]}.")
     for reason, rows in expected["not_released"].items():
         lines.append(f"{_count(rows)} {'stays' if rows == 1 else 'stay'} in quarantine: {reason}.")
-    if found["error"] and with_values:
-        lines.append(f"For one of them, Spark says: {found['error']}")
-    if found["not_judged"]:
-        lines.append(f"The gate's rules are not applied here, but by the checkpoint: {found['not_judged']}.")
+    if preview["error"] and with_values:
+        lines.append(f"For one of them, Spark says: {preview['error']}")
+    if preview["not_judged"]:
+        lines.append(f"The gate's rules are not applied here, but by the checkpoint: {preview['not_judged']}.")
     return lines
 
 
