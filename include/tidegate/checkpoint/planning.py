@@ -129,7 +129,13 @@ class Plans:
         """
         interval = wanted.interval if wanted is not None else None
         repeats = special.repeats
-        drain = special.drain or suspension.draining(view) or (repeats.drain if repeats is not None else None)
+        drain = special.drain or suspension.draining(view)
+        quarantine_all = suspension.is_quarantining_all(view)
+        quarantine_held = suspension.quarantines_pending_verdict(view)
+        if repeats is not None:
+            drain = drain or repeats.drain
+            quarantine_all = quarantine_all or repeats.quarantine_all
+            quarantine_held = quarantine_held or repeats.quarantine_held
         if drain is not None:
             self._refuse_end()
         if looked is None:
@@ -169,9 +175,8 @@ class Plans:
             by_interval=self.graph.by_interval,
             by_hand=special.by_hand,
             divert=special.divert,
-            quarantine_all=suspension.is_quarantining_all(view) or (repeats is not None and repeats.quarantine_all),
-            quarantine_held=suspension.quarantines_pending_verdict(view)
-            or (repeats is not None and repeats.quarantine_held),
+            quarantine_all=quarantine_all,
+            quarantine_held=quarantine_held,
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             source_changes=list(changes),
@@ -437,10 +442,18 @@ def next_schema(
         if len(entry.acks) < len(entry.plan.acks):
             drifts.clear()  # it may still find something: a later plan looks at it, and at what is above it, again
         else:
-            drifts_of_jobs = [acked.ack.drift.get(sourcing.name) for acked in entry.acks.values()]
-            drifts.append((entry.id, next((drift for drift in drifts_of_jobs if drift is not None), None)))
+            drifts.append((entry.id, _drift_in(entry, sourcing.name)))
         entry = below(entry)
     return evolved_schema(parse_ddl(sourcing.source.declared_schema), policy, recorded, reversed(drifts))
+
+
+def _drift_in(entry: Entry, source: str) -> Drift | None:
+    """Return what the checkpoint has found in a source, or None if it has found nothing."""
+    for acked in entry.acks.values():
+        drift = acked.ack.drift.get(source)
+        if drift is not None:
+            return drift
+    return None
 
 
 def _add_columns_of_first_read(
@@ -452,7 +465,9 @@ def _add_columns_of_first_read(
     """
     if own is None or recorded is None:
         return own
-    known = {**recorded.known, **{path: column for path, column in own.known.items() if path not in recorded.known}}
+    known = dict(recorded.known)
+    for path, column in own.known.items():
+        known.setdefault(path, column)
     widened = dict(recorded.widened)
     for name, column in own.widened.items():
         if name not in widened or is_wider(widened[name].type, column.type):

@@ -6,8 +6,9 @@ import difflib
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Final
 
 from tidegate.connectors.adaptive import Adaptive
 from tidegate.connectors.channel import Channel
@@ -398,49 +399,29 @@ def build_graph(
     at_least_once = (mode or settings.get("mode")) == "at_least_once"
     if by_interval:
         stages = [replace(stage, keeps_state=False) if isinstance(stage, OperatorNode) else stage for stage in stages]
-    problems = [
-        *_size_problems(stages, sinks),
-        *_bad_names(name, sources, stages, sinks),
-        *_declaration_problems(sources, sinks, at_least_once=at_least_once),
-        *_operator_problems(stages),
-        *gate_problems(stages, by_interval=by_interval, at_least_once=at_least_once),
-        *_interval_problems(sources, sinks, at_least_once=at_least_once),
-        *(_finish_problems(sources) if finishes else ()),
-    ]
+    declared = _DeclaredParts(
+        name,
+        sources,
+        stages,
+        sinks,
+        settings,
+        place,
+        at_least_once=at_least_once,
+        by_interval=by_interval,
+        finishes=finishes,
+        promised=promised,
+    )
+    problems: list[str] = []
+    for check_parts in _CHECKS_OF_PARTS:
+        problems += check_parts(declared)
     ordered: list[Node] = []
-    cycle: list[str] = []
-    names: list[object] = [node.name for node in (*sources, *sinks, *stages)]
-    for stage in stages:
-        names += stage.outputs
-    for node in (*stages, *sinks):
-        if node.job is not None:
-            names.append(node.job)
-    if all(isinstance(name, str) for name in names):  # otherwise names cannot be compared
-        problems += _repeated_names(sources, stages, sinks)
-        problems += _promise_problems(promised, sinks)
-        problems += _wiring_problems(sources, stages, sinks)
-        problems += _shared_targets(sinks, place or Place("/"))
+    if declared.has_comparable_names():
         ordered, cycle = _sort_stages(stages)
-        stage_names = [stage.name for stage in stages]
-        if any(stage_names.count(name) > 1 for name in cycle):
-            cycle = []  # the name is ambiguous, so this may be no cycle
-        problems += contract_problems(sources, ordered, place)
-        problems += event_time_problems(sources, ordered)
-        problems += update_problems(ordered, sinks)
-        problems += job_problems(ordered, sinks)
-        problems += option_problems(settings, ordered, sinks)
-        problems += against_problems(ordered, jobs_of(ordered, sinks))
-        problems += compared_stream_problems(ordered, jobs_of(ordered, sinks))
-        problems += lookup_problems(ordered, sinks, jobs_of(ordered, sinks), updating_streams(ordered))
-    if cycle:
-        problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")
+        for check_wiring in _CHECKS_OF_WIRING:
+            problems += check_wiring(declared, ordered)
+        problems += _cycle_problems(cycle, stages)
     if problems:
-        raise Invalid(
-            f"pipeline {name!r} has {len(problems)} problem{'s' if len(problems) > 1 else ''}:\n"
-            + "\n".join(f"  {number}. {problem}" for number, problem in enumerate(problems, 1)),
-            help="fix all of them; nothing has been read or written",
-            reason="BAD_PIPELINE",
-        )
+        raise _bad_pipeline(name, problems)
     updating = updating_streams(ordered)
     ordered, sinks = with_implied_operators(ordered, sinks, updating, forgetting_operators(ordered, updating))
     return Graph(
@@ -452,6 +433,80 @@ def build_graph(
         at_least_once=at_least_once,
         finishes=finishes,
         promises=dict(promised),
+    )
+
+
+@dataclass(frozen=True)
+class _DeclaredParts:
+    """The parts of a pipeline as they are declared, before anything is known to be right."""
+
+    name: str
+    sources: list[SourceNode]
+    stages: list[Node]
+    sinks: list[SinkNode]
+    settings: Mapping[str, object]
+    place: Place | None
+    _: KW_ONLY
+    at_least_once: bool
+    by_interval: bool
+    finishes: bool
+    promised: Sequence[tuple[str, float]]
+
+    def has_comparable_names(self) -> bool:
+        """Return whether all names are texts. A user may have passed anything."""
+        names: list[object] = [node.name for node in (*self.sources, *self.sinks, *self.stages)]
+        for stage in self.stages:
+            names += stage.outputs
+        for node in (*self.stages, *self.sinks):
+            if node.job is not None:
+                names.append(node.job)
+        return all(isinstance(name, str) for name in names)
+
+
+_CHECKS_OF_PARTS: Final[Sequence[Callable[[_DeclaredParts], Iterable[str]]]] = (
+    lambda d: _size_problems(d.stages, d.sinks),
+    lambda d: _bad_names(d.name, d.sources, d.stages, d.sinks),
+    lambda d: _declaration_problems(d.sources, d.sinks, at_least_once=d.at_least_once),
+    lambda d: _operator_problems(d.stages),
+    lambda d: gate_problems(d.stages, by_interval=d.by_interval, at_least_once=d.at_least_once),
+    lambda d: _interval_problems(d.sources, d.sinks, at_least_once=d.at_least_once),
+    lambda d: _finish_problems(d.sources) if d.finishes else (),
+)
+"""What is checked of each part. Each lists its problems, in words for the user."""
+
+_CHECKS_OF_WIRING: Final[Sequence[Callable[[_DeclaredParts, list[Node]], Iterable[str]]]] = (
+    lambda d, ordered: _repeated_names(d.sources, d.stages, d.sinks),
+    lambda d, ordered: _promise_problems(d.promised, d.sinks),
+    lambda d, ordered: _wiring_problems(d.sources, d.stages, d.sinks),
+    lambda d, ordered: _shared_targets(d.sinks, d.place or Place("/")),
+    lambda d, ordered: contract_problems(d.sources, ordered, d.place),
+    lambda d, ordered: event_time_problems(d.sources, ordered),
+    lambda d, ordered: update_problems(ordered, d.sinks),
+    lambda d, ordered: job_problems(ordered, d.sinks),
+    lambda d, ordered: option_problems(d.settings, ordered, d.sinks),
+    lambda d, ordered: against_problems(ordered, jobs_of(ordered, d.sinks)),
+    lambda d, ordered: compared_stream_problems(ordered, jobs_of(ordered, d.sinks)),
+    lambda d, ordered: lookup_problems(ordered, d.sinks, jobs_of(ordered, d.sinks), updating_streams(ordered)),
+)
+"""What is checked of the parts together, once their names can be compared. ordered: the stages after their inputs."""
+
+
+def _cycle_problems(cycle: list[str], stages: Sequence[Node]) -> list[str]:
+    """List a problem for stages that feed each other."""
+    names = Counter(stage.name for stage in stages)
+    if not cycle or any(names[name] > 1 for name in cycle):
+        return []  # of a name that is used twice it is not known whether this is a cycle
+    return [f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself"]
+
+
+def _bad_pipeline(name: str, problems: Sequence[str]) -> Invalid:
+    """Return the error that lists all problems of a pipeline."""
+    numbered = [f"  {number}. {problem}" for number, problem in enumerate(problems, 1)]
+    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    return Invalid(
+        "\n".join([f"pipeline {name!r} has {count}:", *numbered]),
+        help="fix all of them; nothing has been read or written",
+        reason="BAD_PIPELINE",
     )
 
 
