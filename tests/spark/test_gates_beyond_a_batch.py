@@ -20,7 +20,8 @@ from tidegate.errors import Invalid, Rejected
 from tidegate.execution.analysis import analyse
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.gates import Agrees, Anomaly, References, Unique
+from tidegate.gates import Agrees, Anomaly, GateContext, Judgement, References, Unique
+from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
 
 pytestmark = in_turn(seconds=220)
@@ -423,6 +424,25 @@ class TestAnomaly:
         again = line.backfill.ledger.ack(last, "main")
         assert again is not None
         assert line.backfill.ledger.unpack(again.ack.gates["usual"].results) == before, "it is judged alike"
+
+    def test_rows_of_unusual_groups_are_told_from_others_whatever_their_values(self, spark):
+        gate = Anomaly("avg(amount)", by=["country", "rate"], on_failure="quarantine")
+        usual, memory = {'["DE","0.0"]': 50.0, '[null,"NaN"]': 50.0, '["FR","1.5"]': 50.0}, dict[str, Any]()
+        for number in range(60):
+            context = GateContext("p", "usual", Place("/"), clock="2026-03-02T00:00:00Z", memory=memory)
+            values = {group: value + number % 3 for group, value in usual.items()}
+            memory = gate.judge_values(values, dict.fromkeys(values, 2), {}, None, context).memory
+        rows = spark.sql(
+            "SELECT * FROM VALUES (1, 'DE', 0D, 9D), (2, 'DE', -0D, 9D), (3, NULL, double('NaN'), 9D), "
+            "(4, 'FR', 1.5D, 51D), (5, 'AT', 0D, 9D) AS t(id, country, rate, amount)"
+        )
+        judgement = gate.judge(rows, GateContext("p", "usual", Place("/"), clock="2026-03-02T00:00:00Z", memory=memory))
+        (broken,) = judgement.broken
+        assert (broken.policy, broken.rows) == ("quarantine", 3)
+        good, bad = judgement.split
+        assert sorted(row["id"] for row in good.collect()) == [4, 5]
+        told = {row["id"]: row[Judgement.RULES] for row in bad.collect()}
+        assert told == {1: ["anomaly"], 2: ["anomaly"], 3: ["anomaly"]}
 
     def test_a_checkpoint_without_rows_has_a_count(self, spark, tmp_path):
         def build(pipeline: Pipeline) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import reduce
+from operator import and_, or_
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from tidegate.errors import Invalid
-from tidegate.gates.base import GateContext, Judgement, Policy, repeatable_problems
+from tidegate.gates.base import BrokenRule, GateContext, Judgement, Policy, is_share, repeatable_problems
 from tidegate.gates.builtin import Remembering
+from tidegate.gates.by_key import BROKEN, split_bad_keys
 from tidegate.gates.usual import BUCKETS, SPREADS, Band, Season, Usual, bucket_of
 from tidegate.operators.inputs import key_problems, need_number
 from tidegate.records.codec import fingerprint
@@ -29,6 +33,8 @@ __all__ = ["Anomaly"]
 
 MAX_GROUPS: Final = 50
 """The ack stores what is usual for each group: about a kilobyte for a week's season."""
+UNUSUAL, WITHOUT_ROWS = "anomaly", "anomaly_without_rows"
+"""The rules."""
 _VALUE, _ROWS, _AT = "_tidegate_value", "_tidegate_rows", "_tidegate_at"
 
 
@@ -57,7 +63,9 @@ class Anomaly(Remembering):
         20 values after the first three of an hour; and with a season the hour, or one at most two hours away, must
         have had three values.
     least: groups with fewer rows are not judged.
-    on_failure: "abort" the checkpoint, "hold" it for a person, or only "warn".
+    on_failure: "abort" the checkpoint, "hold" it for a person, only "warn", or, with `by`, "quarantine" all rows of the
+        groups that are unusual. A group without rows then only warns.
+    at_most: the largest share of rows that may go to quarantine. If more are bad, the checkpoint is aborted.
     hold_for: with "hold", how long to wait for a person. None waits without limit.
     unanswered: with "hold", whether to "approve" or "reject" if nobody answers in time.
     """
@@ -76,6 +84,7 @@ class Anomaly(Remembering):
         after: int = 30,
         least: int = 0,
         on_failure: Policy = "warn",
+        at_most: float = 1.0,
         hold_for: float | str | None = "1 day",
         unanswered: Literal["approve", "reject"] = "reject",
     ) -> None:
@@ -88,25 +97,40 @@ class Anomaly(Remembering):
         self.sensitivity = sensitivity
         self.after = after
         self.least = least
+        self.at_most = at_most
 
     @property
     def identity_parts(self) -> list[str]:
         return [self.function, *self.by]
 
+    @property
+    def quarantines(self) -> bool:
+        return self.on_failure in ("quarantine", "hold")
+
     def describe(self) -> Json:
-        return super().describe() | {
-            "function": self.function,
-            "by": self.by,
-            "season": self.season,
-            "event_time": self.event_time,
-            "timezone": self.timezone,
-            "sensitivity": self.sensitivity,
-            "after": self.after,
-            "least": self.least,
-        }
+        limit = {"at_most": self.at_most} if self.on_failure == "quarantine" else {}
+        return (
+            super().describe()
+            | limit
+            | {
+                "function": self.function,
+                "by": self.by,
+                "season": self.season,
+                "event_time": self.event_time,
+                "timezone": self.timezone,
+                "sensitivity": self.sensitivity,
+                "after": self.after,
+                "least": self.least,
+            }
+        )
 
     def problems(self) -> list[str]:
-        problems = super().problems()
+        if self.on_failure == "quarantine":
+            problems = [] if self.by else ["on_failure is 'quarantine', but without by=… no rows are to blame"]
+        else:
+            problems = super().problems()
+        if not is_share(self.at_most):
+            problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
         if not isinstance(self.function, str) or not self.function.strip():
             problems.append(f'{self.function!r} is no SQL aggregate such as "avg(amount)"')
         problems += repeatable_problems("function", self.function)
@@ -172,7 +196,12 @@ class Anomaly(Remembering):
             nothing = frame.where("false").groupBy().agg(*self._aggregates(frame, context))
             of_no_rows = _number(nothing.collect()[0][_VALUE])
         moments = {key: from_micros(int(at)) for key, at in micros.items() if at is not None}
-        return self.judge_values(values, counts, moments, of_no_rows, context)
+        judgement = self.judge_values(values, counts, moments, of_no_rows, context)
+        if not any(rule.policy == "quarantine" for rule in judgement.broken):
+            return judgement
+        unusual = [found["group"] for found in judgement.results["groups"] if found["unusual"] and found["rows"]]
+        bad_groups = grouped.where(_is_one_of(unusual, self.by)).withColumn(BROKEN, f.array(f.lit(UNUSUAL)))
+        return replace(judgement, split=split_bad_keys(frame, self.by, bad_groups, len(unusual), nulls=True))
 
     def _aggregates(self, frame: DataFrame, context: GateContext) -> list[Column]:
         from pyspark.sql import functions as f
@@ -234,22 +263,36 @@ class Anomaly(Remembering):
         return finding
 
     def _judgement(self, rows: int, found: Sequence[GroupFinding], groups: dict[str, Json]) -> Judgement:
-        unusual = [finding for finding in found if finding.unusual]
-        rules = {}
-        if unusual:
-            worst = max(unusual, key=GroupFinding.distance)
-            which = f" of {len(unusual)} of {len(found)} groups is unusual; the farthest" if self.by else ""
-            rules["anomaly"] = f"{self.function}{which} is {worst.text()}"
+        broken = tuple(self._rules_broken(found))
         not_judged = [finding for finding in found if finding.why]
         results: Json = {"rows": rows, "function": self.function, "groups": [finding.result() for finding in found]}
         memory: Json = {"of": self._meaning, "groups": _without_forgotten(groups)}
-        judgement = self.judgement(rows, rules, results, memory)
-        if not not_judged:
-            return judgement
-        why = f"not judged: {not_judged[0].why}"
-        if self.by:
+        why = ""
+        if not_judged:
+            why = f"not judged: {not_judged[0].why}"
+        if not_judged and self.by:
             why = f"{len(not_judged)} of {len(found)} groups are not judged; of the first one, {not_judged[0].why}"
-        return Judgement(rows, judgement.broken, judgement.results, memory=memory, why=why)
+        return Judgement(rows, broken, {"success": not broken, **results}, memory=memory, why=why)
+
+    def _rules_broken(self, found: Sequence[GroupFinding]) -> Iterator[BrokenRule]:
+        """Yield the broken rules: with "quarantine" one for groups with rows, and a warning for those without."""
+        unusual = [finding for finding in found if finding.unusual]
+        if self.on_failure != "quarantine":
+            if unusual:
+                yield BrokenRule(UNUSUAL, self.on_failure, why=self._told(unusual, len(found)))
+            return
+        with_rows = [finding for finding in unusual if finding.rows]
+        without_rows = [finding for finding in unusual if not finding.rows]
+        if with_rows:
+            rows = sum(finding.rows for finding in with_rows)
+            yield BrokenRule(UNUSUAL, "quarantine", rows=rows, why=self._told(with_rows, len(found)))
+        if without_rows:
+            yield BrokenRule(WITHOUT_ROWS, "warn", why=self._told(without_rows, len(found)))
+
+    def _told(self, unusual: Sequence[GroupFinding], group_count: int) -> str:
+        worst = max(unusual, key=GroupFinding.distance)
+        which = f" of {len(unusual)} of {group_count} groups is unusual; the farthest" if self.by else ""
+        return f"{self.function}{which} is {worst.text()}"
 
     @property
     def _meaning(self) -> str:
@@ -300,6 +343,19 @@ class GroupFinding(msgspec.Struct):
         if self.why:
             result["not_judged"] = self.why
         return result
+
+
+def _is_one_of(groups: Sequence[Sequence[str | None]], by: Sequence[str]) -> Column:
+    """Return the condition that a row is of one of these groups, which are named by their values' texts."""
+    from pyspark.sql import functions as f
+
+    conditions = []
+    for texts in groups:
+        same = [
+            f.col(quoted(name)).cast("string").eqNullSafe(f.lit(text)) for name, text in zip(by, texts, strict=True)
+        ]
+        conditions.append(reduce(and_, same))
+    return reduce(or_, conditions)
 
 
 def _key(values: Sequence[str | None]) -> str:

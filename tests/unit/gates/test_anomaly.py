@@ -159,16 +159,33 @@ def test_a_backfill_with_cuts_of_its_own_is_not_judged_and_learns_nothing():
     assert "aggregates over all rows of a checkpoint" in gate.depends_on_checkpoint_cuts
 
 
+def test_rows_of_unusual_groups_go_to_quarantine_and_a_group_without_rows_only_warns():
+    story = LearningGate(Anomaly("count(*)", by="country", on_failure="quarantine"))
+    story.usual(60, '["DE"]', '["FR"]')
+    (broken,) = story.judge({'["DE"]': 130.0, '["FR"]': 100.0}).broken
+    assert (broken.rule, broken.policy, broken.rows) == ("anomaly", "quarantine", 10)
+    judged = story.judge({'["FR"]': 100.0}, of_no_rows=0.0)
+    (broken,) = judged.broken
+    assert (broken.rule, broken.policy, broken.rows) == ("anomaly_without_rows", "warn", None)
+    assert broken.why.startswith("count(*) of 1 of 2 groups is unusual; the farthest is 0; 9")
+
+
+def test_quarantine_needs_groups_and_a_share():
+    gate = Anomaly("count(*)", on_failure="quarantine", at_most=2)
+    assert gate.problems() == [
+        "on_failure is 'quarantine', but without by=… no rows are to blame",
+        "at_most is 2: expected a share from 0 to 1",
+    ]
+
+
 def test_what_is_wrong_with_its_declaration_is_told():
     pipeline = Pipeline("p")
     rows = pipeline.source("rows", Files("rows/*.json", schema="v long"))
     gate: Any = Anomaly("", by=["a", "a"], season="year", sensitivity="some", after=1, least=-1, timezone="Mars/City")
-    gate.on_failure = "quarantine"
     rows.gate(gate, name="bad").sink("s", DeltaAppend("t"))
     with pytest.raises(Invalid) as refused:
         pipeline.graph()
     for said in (
-        "on_failure is 'quarantine', but no single row is to blame",
         "'' is no SQL aggregate",
         "by names 'a' twice",
         "season is 'year'",
