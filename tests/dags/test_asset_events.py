@@ -134,7 +134,7 @@ def test_a_dag_runs_for_each_checkpoint_with_rows_and_for_what_changes_the_table
     shop.check(3)
 
 
-def test_what_was_decided_outside_of_airflow_is_told_by_the_next_run(airflow: Airflow) -> None:
+def test_what_a_command_decides_is_told_at_once_and_once_even_if_the_dag_is_paused(airflow: Airflow) -> None:
     made = airflow.project.pipeline("by_command", interval="never")
     airflow.known("by_command")
     reader = Reader(airflow, "after_commands", f"[Asset('file://{made.folder}/latest')]")
@@ -142,13 +142,26 @@ def test_what_was_decided_outside_of_airflow_is_told_by_the_next_run(airflow: Ai
         made.feed()
         assert airflow.trigger("by_command").ended() == "success"
     assert [extra["checkpoint"] for extra in reader.told(2)] == [1, 2]
-    tidegate(made, "rollback", f"dags.dag_{made.name}:pipeline", "--to", "1", "--yes")
-    (made.folder / "in" / "00002.json").unlink()
-    assert airflow.trigger("by_command").ended() == "success", "it has no rows"
+
+    airflow.call("PATCH", "/dags/by_command", {"is_paused": True})
+    target = f"dags.dag_{made.name}:pipeline"
+    tidegate(made, "rollback", target, "--to", "1", "--yes", "--reason", "wrong prices")
     told = reader.told(3)[-1]
-    assert (told["cause"], told["back_to"], told["rows"]) == ("rollback", 1, 0)
+    assert (told["cause"], told["checkpoint"], told["back_to"], told["reason"]) == ("rollback", 3, 1, "wrong prices")
+    tidegate(made, "run", target, "--checkpoints", "1")
+    told = reader.told(4)[-1]
+    assert (told["cause"], told["checkpoint"], told["rows"]) == ("checkpoint", 4, Made.ROWS)
+
+    airflow.call("PATCH", "/dags/by_command", {"is_paused": False})
+    made.feed()
     assert airflow.trigger("by_command").ended() == "success"
-    assert len(reader.told(3)) == 3, "once"
+    told = reader.told(5)
+    assert [(extra["cause"], extra["checkpoint"]) for extra in told[2:]] == [
+        ("rollback", 3),
+        ("checkpoint", 4),
+        ("checkpoint", 5),
+    ], "the run's own task has told nothing again"
+    assert [made.ledger.announced(id).by for id in (3, 4)] == ["web server"] * 2  # type: ignore[union-attr]
 
 
 def test_an_asset_that_another_dag_has_declared_by_another_name_is_told_and_holds_up_nobody(airflow: Airflow) -> None:

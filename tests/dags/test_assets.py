@@ -156,7 +156,9 @@ def task_of(world: ToyWorld, states: dict[str, str] | None = None) -> Any:
     ti.states = states or {"complete": "success"}
     ti.returned = {"complete": {"checkpoint": 0}, "swap": {"entry": 0}}
     events: dict[Any, Any] = defaultdict(SimpleNamespace)
-    return SimpleNamespace(coordinator=world.coordinator(), context={"ti": ti, "outlet_events": events})
+    return SimpleNamespace(
+        coordinator=world.coordinator(), context={"ti": ti, "outlet_events": events}, run="airflow:shop:now"
+    )
 
 
 class Event(SimpleNamespace):

@@ -19,9 +19,9 @@ from tidegate.dag.lineage import provider
 from tidegate.dag.lineage.facets import operator_lineage
 from tidegate.dag.lineage.facts import ColumnOrigin, OutputFacts, TaskDatasets, of_gate, of_plan
 from tidegate.dag.lineage.naming import DatasetName, dataset_of, dataset_of_address
-from tidegate.dag.tasks.asset_events import SinkChange
 from tidegate.execution.opening import open_coordinator
 from tidegate.gates import References
+from tidegate.history.asset_events.changes import SinkChange
 from tidegate.pipeline.graph.nodes import SinkNode, SourceNode
 from tidegate.records.place import Place
 from tidegate.records.records import Payload, RecordedRule, Verdict

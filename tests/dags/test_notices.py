@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import runpy
 import select
 import socket
 import socketserver
 import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pendulum
 import pytest
+from msgspec import structs
 
 from tests.dags.in_process import run
 from tests.dags.project import ODD_IS_BAD, Made, Project
-from tests.kit.waiting import PATIENCE_S
+from tests.kit.waiting import PATIENCE_S, eventually
 from tidegate import Pipeline, seams
 from tidegate.dag import build_dag
 from tidegate.dag.tasks import notices
-from tidegate.dag.tasks.deadlines import look_at_promises
+from tidegate.dag.tasks.deadlines import look_at_promises, look_from_triggerer
 from tidegate.dag.tasks.notices import checked_notifiers
 from tidegate.errors import Invalid
+from tidegate.history.promises import promises_now
+from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import control
+from tidegate.records.records import HookProgress
+from tidegate.seams import new_id
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 from tidegate.versions.airflow import VERSION
@@ -172,44 +181,161 @@ def test_a_deadline_whose_notifiers_all_fail_leaves_it_to_the_next_task(project:
     assert [event for event, *_ in told(made)] == ["stale", "fresh"]
 
 
-def test_nobody_looks_for_runs_that_wait_for_a_replay(project: Project) -> None:
-    promise = 'pipeline.promise("every", fresh="15 min")\n'
-    made = project.pipeline("replayed", gate=promise + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+LATE = 'pipeline.promise("every", fresh="1 s")\n'
+HELPER = """
+from tidegate import Pipeline
+from tidegate.dag import build_dag
+
+def make(pipeline, notify):
+    return build_dag(pipeline, notify=notify)
+"""
+
+
+def look(made: Made, dag_file: Path, **run: str) -> None:
+    """What Airflow's triggerer calls after a deadline."""
+    folders = str(dag_file.parent)
+    deadline = {"id": uuid.uuid4(), "deadline_time": pendulum.now("UTC")}
+    context = {"dag_run": {"run_id": "waits", **run}, "deadline": deadline}
+    asyncio.run(look_from_triggerer(str(dag_file), made.name, "", folders, context))
+
+
+def test_a_deadline_is_looked_at_by_a_process_of_its_own_and_not_for_runs_that_wait_for_a_replay(
+    project: Project,
+) -> None:
+    made = project.pipeline("in_process", gate=LATE + WRITES_DOWN, arguments="notify=NOTIFY").feed()
     assert run(made, 1)[0] == "success"
-    later = seams.now() + timedelta(minutes=16)
-    with seams.installed(replace(seams.current(), now=lambda: later)):
-        look_at_promises(str(made.dag_file), "replayed", {"dag_run": {"run_id": "waits", "run_type": "backfill"}})
+    (made.folder / "told").unlink(missing_ok=True)
+    forget_told(made)
+    eventually("the promise is broken", lambda: not all(each.is_kept for each in promises_now(made.ledger, 0)))
+    look(made, made.dag_file, run_type="backfill")
     assert told(made) == []
+    for _ in range(2):
+        look(made, made.dag_file, run_type="scheduled")
+    assert [event for event, *_ in told(made)] == ["stale"]
 
 
-@pytest.mark.skipif(VERSION < (3, 3), reason="this Airflow calls no function for a deadline")
+def test_a_dag_that_a_helper_module_builds_is_found_by_its_dag_file(project: Project) -> None:
+    made = project.pipeline("by_helper", gate=LATE + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    assert run(made, 1)[0] == "success"
+    (made.folder / "told").unlink(missing_ok=True)
+    forget_told(made)
+    (project.dags / "building_helper.py").write_text(HELPER)
+    text = made.dag_file.read_text()
+    assert "build_dag(pipeline, notify=NOTIFY)" in text
+    helped = project.dags / "dag_by_helper_too.py"
+    helped.write_text("import building_helper\n" + text.replace("build_dag(", "building_helper.make("))
+    eventually("the promise is broken", lambda: not all(each.is_kept for each in promises_now(made.ledger, 0)))
+    look(made, helped)
+    assert [event for event, *_ in told(made)] == ["stale"]
+
+
+def test_airflow_reads_the_dag_file_and_not_the_module_that_builds_the_dag(
+    airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidegate.toml").write_text("")
+    (tmp_path / "elsewhere").mkdir()
+    helper = tmp_path / "elsewhere" / "builds_for_others.py"
+    helper.write_text("from tidegate.dag import build_dag\n\ndef make(pipeline):\n    return build_dag(pipeline)\n")
+    monkeypatch.syspath_prepend(str(helper.parent))
+    dag_file = tmp_path / "dags" / "helped.py"
+    dag_file.parent.mkdir()
+    dag_file.write_text(
+        "from builds_for_others import make\n"
+        "from tidegate import Pipeline\nfrom tidegate.sinks import DeltaAppend\n"
+        "from tidegate.sources import Generator\n"
+        "pipeline = Pipeline('helped', interval='never')\n"
+        "pipeline.source('in', Generator(rows=1)).sink('out', DeltaAppend('out'))\ndag = make(pipeline)\n"
+    )
+    as_airflow_does = runpy.run_path(str(dag_file), run_name="unusual_prefix_0123_helped")
+    assert as_airflow_does["dag"].fileloc == str(dag_file)
+    assert as_airflow_does["dag"].get_task("trigger").project == str(tmp_path)
+    assert runpy.run_path(str(dag_file))["dag"].fileloc == str(helper), "nobody reads it for Airflow"
+
+
+def test_two_who_look_at_one_moment_tell_once(project: Project) -> None:
+    made = project.pipeline("at_once", gate=LATE + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    assert run(made, 1)[0] == "success"
+    (made.folder / "told").unlink(missing_ok=True)
+    forget_told(made)
+    eventually("the promise is broken", lambda: not all(each.is_kept for each in promises_now(made.ledger, 0)))
+    with made.ledger.telling(60) as is_my_turn:
+        assert is_my_turn
+        look_at_promises(str(made.dag_file), "at_once")
+        assert told(made) == []
+    look_at_promises(str(made.dag_file), "at_once")
+    assert [event for event, *_ in told(made)] == ["stale"]
+
+    forget_told(made)
+    (Path(made.ledger.home) / "telling.json").write_text(json.dumps({"format": 1}))  # of a process that was killed
+    with made.ledger.telling(-1) as is_my_turn:
+        assert is_my_turn
+    assert not (Path(made.ledger.home) / "telling.json").exists()
+
+
+def forget_told(made: Made) -> None:
+    """Let nobody have been told of a promise yet."""
+    known = made.ledger.hook_progress() or HookProgress(**stamp(new_id()))
+    made.ledger.record_hook_progress(structs.replace(known, **stamp(new_id()), broken_promises=[]))
+
+
+@pytest.mark.skipif(VERSION < (3, 1), reason="this Airflow has no deadlines")
 @pytest.mark.parametrize(
-    ("executor", "process", "notify", "expected"),
+    ("executor", "process", "notify", "has_deadline"),
     [
-        ("LocalExecutor", "client", {"stale": print}, ["promising is at most 15 min old"]),
-        ("tidegate.dag.executor.ForkingLocalExecutor", "client", {"stale": print}, ["promising is at most 15 min old"]),
-        ("LocalExecutor", "client", {"held": print}, []),
-        ("LocalExecutor", "", {"stale": print}, []),
-        ("KubernetesExecutor", "client", {"stale": print}, []),
-        ("LocalExecutor,KubernetesExecutor", "client", {"stale": print}, []),
+        ("LocalExecutor", "client", {"stale": print}, True),
+        ("tidegate.dag.executor.ForkingLocalExecutor", "client", {"stale": print}, True),
+        ("KubernetesExecutor", "client", {"stale": print}, True),
+        ("LocalExecutor,KubernetesExecutor", "client", {"stale": print}, True),
+        ("LocalExecutor", "client", {"held": print}, False),
+        ("LocalExecutor", "", {"stale": print}, False),
     ],
 )
-def test_runs_have_deadlines_where_the_executor_can_call_somebody_who_looks(
-    airflow_db: Path, monkeypatch: pytest.MonkeyPatch, executor: str, process: str, notify: Any, expected: list[str]
+def test_runs_have_a_deadline_for_each_promise_that_somebody_wants_to_hear_of(
+    airflow_db: Path, monkeypatch: pytest.MonkeyPatch, executor: str, process: str, notify: Any, has_deadline: bool
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", process)
     pipeline = Pipeline("promising", interval="1 min")
     pipeline.source("rows", Files("in/*.json", schema="id long")).sink("every", DeltaAppend("every"))
     pipeline.promise("every", fresh="15 min")
-    from airflow.sdk.definitions.callback import SyncCallback
-    from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+    from airflow.sdk.definitions.deadline import AsyncCallback, DeadlineAlert, DeadlineReference  # type: ignore[attr-defined]
 
-    own = DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, timedelta(hours=1), SyncCallback("builtins.print"), "own")
-    for given, names in ({}, []), ({"deadline": own}, ["own"]), ({"deadline": [own]}, ["own"]):
+    own = DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, timedelta(hours=1), AsyncCallback("asyncio.sleep"))
+    expected = [timedelta(minutes=15)] if has_deadline else []
+    for given, hours in (
+        ({}, []),
+        ({"deadline": own}, [timedelta(hours=1)]),
+        ({"deadline": [own]}, [timedelta(hours=1)]),
+    ):
         dag = build_dag(pipeline, notify=notify, backfill=False, **given)
         found = dag.deadline if isinstance(dag.deadline, list) else [dag.deadline]
-        assert [each.name for each in found if each is not None] == names + expected
+        assert [each.interval for each in found if each is not None] == hours + expected
+
+
+@pytest.mark.skipif(VERSION < (3, 1), reason="this Airflow has no deadlines")
+def test_the_deadline_of_an_interval_comes_when_its_table_gets_too_old_and_names_its_logins(
+    airflow_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
+    pipeline = Pipeline("hourly", interval="1 h")
+    rows = pipeline.source("rows", Files("in/{start:%Y-%m-%dT%H}.json", schema="id long"))
+    rows.sink("every", DeltaAppend("every"))
+    pipeline.promise("every", fresh="150 min")
+
+    class Mails:
+        smtp_conn_id = ""
+
+        def __init__(self) -> None:
+            self.smtp_conn_id = "office_mail"
+
+        def __call__(self, context: Any) -> None:
+            pass
+
+    for schedule, minutes in (None, 90), ("@daily", 150):
+        deadlines: Any = build_dag(pipeline, notify={"stale": Mails()}, schedule=schedule).deadline
+        (deadline,) = deadlines
+        assert deadline.interval == timedelta(minutes=minutes)
+        assert deadline.callback.kwargs["logins"] == "office_mail"
 
 
 def test_a_promise_that_the_schedule_cannot_keep_is_refused_when_the_dag_is_built(airflow_db: Path) -> None:

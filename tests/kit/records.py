@@ -13,6 +13,7 @@ from tidegate.records.records import (
     Act,
     Acted,
     Amount,
+    Announced,
     Answer,
     Beginning,
     Blob,
@@ -63,6 +64,7 @@ from tidegate.records.records import (
     StepStats,
     SwappedBackfill,
     TablePart,
+    Telling,
     Timed,
     TracedColumns,
     Tried,
@@ -393,6 +395,7 @@ SAMPLES: dict[str, Record] = {
         },
     ),
     "diverted": Diverted(**STAMP, id=44, applied=True),
+    "announced": Announced(**STAMP, id=44, by="web server"),
     "decision": Decision(**STAMP, id=42, outcome="completed", manifest="ef" * 32),
     "abort": Decision(**STAMP, id=42, outcome="aborted", reason="JOB_FAILED", detail="out of memory", counts=True),
     "published": Published(
@@ -434,6 +437,7 @@ SAMPLES: dict[str, Record] = {
     "beginning": Beginning(**STAMP, id=42, source="orders", at={"version": 17, "sha": "ab" * 32}),
     "latest": LatestHint(**STAMP, id=42),
     "told": HookProgress(**STAMP, id=42, settled={"model": 43}),
+    "telling": Telling(**STAMP),
     "tried": Tried(**STAMP, stores=["s3://ledger", "s3://tables"]),
     "declined": Declined(
         **STAMP,
@@ -687,6 +691,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
             )
         ),
     ),
+    "announced": st.builds(Announced, **stamps, id=ids, by=texts),
     "diverted": st.builds(Diverted, **stamps, id=ids, applied=st.booleans()),
     "retired": st.builds(Retired, **stamps, id=ids),
     "discarded": st.builds(Discarded, **stamps, id=ids, control=ids),
@@ -718,6 +723,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
     "filled": st.builds(Filled, **stamps, id=ids, interval=intervals, traces=by_name(objects)),
     "beginning": st.builds(Beginning, **stamps, id=ids, source=texts, at=objects),
     "latest": st.builds(LatestHint, **stamps, id=ids),
+    "telling": st.builds(Telling, **stamps),
     "told": st.builds(HookProgress, **stamps, id=ids, settled=st.dictionaries(texts, ids, max_size=2)),
     "tried": st.builds(Tried, **stamps, stores=st.lists(texts, max_size=2)),
     "declined": st.builds(

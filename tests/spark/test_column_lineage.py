@@ -13,7 +13,7 @@ from tests.kit.sampling import in_turn
 from tests.kit.world import World
 from tidegate import Pipeline
 from tidegate.dag.lineage.facts import of_checkpoint
-from tidegate.dag.tasks.asset_events import SinkChange
+from tidegate.history.asset_events.changes import SinkChange
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files

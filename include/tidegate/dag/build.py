@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any, get_args
 
 from airflow.sdk import DAG
@@ -15,7 +16,7 @@ from airflow.sdk import DAG
 from tidegate.config import FILE_NAME, Settings, load_settings
 from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.dag import document, run_params
-from tidegate.dag.assets import AssetEvents, inlets_of, outlets_of
+from tidegate.dag.assets import AssetEvents, inlets_of, outlets_of, shared_uri_of
 from tidegate.dag.backfill import build_backfill_dag
 from tidegate.dag.tasks.deadlines import promise_deadlines
 from tidegate.dag.tasks.gates import GateOperator, gate_task
@@ -26,10 +27,10 @@ from tidegate.dag.watching import input_asset
 from tidegate.errors import Invalid
 from tidegate.execution.opening import refuse_interval_pipeline
 from tidegate.pipeline import Pipeline
-from tidegate.pipeline.card import card_of
+from tidegate.pipeline.card import CardEvents, CardSink, card_of
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.pipeline.promises import refuse_short_promises
-from tidegate.versions.airflow import DOUBLING, HAS_PARTITION_KEYS, VERSION
+from tidegate.versions.airflow import DAG_MODULE_PREFIX, DOUBLING, HAS_PARTITION_KEYS, VERSION
 
 __all__ = ["build_dag", "for_control", "for_jobs"]
 
@@ -85,8 +86,9 @@ def build_dag(
     enough again ("fresh").
     dag_kwargs: any argument of Airflow's DAG. `tags`, `params` and `doc_md` are added to tidegate's own.
     """
-    file = sys._getframe(1).f_code.co_filename
-    folder = project or _project(Path(file))
+    caller = sys._getframe(1)
+    file = _dag_file(caller)
+    folder = project or _project(Path(file), Path(caller.f_code.co_filename))
     settings = load_settings(code=pipeline.settings, start=Path(folder))
     graph = pipeline.graph(settings.place(), settings.mode)
     _check_asset_arguments(graph, asset_events, asset_partitions)
@@ -95,7 +97,10 @@ def build_dag(
         own_schedule = _schedule(pipeline, graph, settings, folder, file)
     else:
         own_schedule = schedule
-    dag_kwargs = {**dag_kwargs, **_deadlines(graph, notifiers, file, dag_kwargs.get("deadline"))}
+    # Airflow's own interval pipelines have runs of one period; with a schedule of the user's, periods may differ.
+    period_s = (settings.interval or 0.0) if graph.by_interval and schedule is None else 0.0
+    deadlines = promise_deadlines(graph, notifiers, settings, file, period_s)
+    dag_kwargs = {**dag_kwargs, **_with_deadlines(deadlines, dag_kwargs.get("deadline"))}
     dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs), schedule=own_schedule)
     dag.fileloc = file
     outlets = outlets_of(graph.name, graph.sinks, settings.place())
@@ -108,9 +113,19 @@ def build_dag(
     return dag
 
 
-def _deadlines(graph: Graph, notifiers: Notifiers, file: str, own: Any) -> dict[str, Any]:
+def _dag_file(caller: FrameType) -> str:
+    """Return the DAG file: the one that Airflow is importing, though a module of the user's calls `build_dag` for it.
+    Where nobody imports it for Airflow, the caller's."""
+    frame: FrameType | None = caller
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith(DAG_MODULE_PREFIX):
+            return frame.f_code.co_filename
+        frame = frame.f_back
+    return caller.f_code.co_filename
+
+
+def _with_deadlines(deadlines: Sequence[Any], own: Any) -> dict[str, Any]:
     """Return the argument `deadline` of the DAG, if its promises add to it."""
-    deadlines = promise_deadlines(graph, notifiers, file)
     if not deadlines:
         return {}
     users = own if isinstance(own, list) else [own]
@@ -148,12 +163,13 @@ def _check_asset_arguments(graph: Graph, asset_events: object, asset_partitions:
         )
 
 
-def _project(file: Path) -> str:
-    """Return the folder of the settings: the closest one above the DAG file, or above the file that it links to,
-    otherwise the working directory."""
-    for folder in (*file.absolute().parents, *file.resolve().parents):
-        if (folder / FILE_NAME).is_file():
-            return os.fspath(folder)
+def _project(*files: Path) -> str:
+    """Return the folder of the settings: the closest one above the DAG file, or above the file that it links to, or
+    above the module that builds the DAG, otherwise the working directory."""
+    for file in files:
+        for folder in (*file.absolute().parents, *file.resolve().parents):
+            if (folder / FILE_NAME).is_file():
+                return os.fspath(folder)
     return os.fspath(Path.cwd())
 
 
@@ -202,7 +218,7 @@ def _add_tasks(
 ) -> None:
     shared: dict[str, Any] = {"dag": dag, "pipeline": pipeline, "project": folder, "notifiers": notifiers}
     control = for_control(settings)
-    card = card_of(graph, settings, folder)
+    card = card_of(graph, settings, folder, _card_events(graph, settings, events))
     trigger = TriggerOperator(task_id=TRIGGER, doc_md=document.TRIGGER, doc_json=card, **control, **shared)
     jobs = {}
     for job in graph.jobs:
@@ -229,6 +245,16 @@ def _add_tasks(
     # `complete` is downstream of all tasks, `trigger` included, because it depends on the states of all of them.
     gates = _gates(graph, jobs, control, shared)
     complete.set_upstream([trigger, *jobs.values(), *gates])
+
+
+def _card_events(graph: Graph, settings: Settings, events: dict[str, Any]) -> CardEvents:
+    """Return what Airflow's web server needs to know to send the events that no task sends."""
+    place = settings.place()
+    sinks = []
+    for name, node in graph.sinks.items():
+        gates = sorted(graph.lineage.gates(node.input))
+        sinks.append(CardSink(name=name, gates=gates, address=shared_uri_of(node, place) or ""))
+    return CardEvents(sinks=sinks, always=events["asset_events"] == "always", by_partition=events["by_partition"])
 
 
 def _gates(graph: Graph, jobs: dict[str, JobOperator], control: dict[str, Any], shared: dict[str, Any]) -> list[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tidegate.records.names import COMPLETE, SWAP
+
 __all__ = ["COMPLETE", "CONF_BACKFILL", "POOL", "SWAP", "TRIGGER", "job_task"]
 
 TRIGGER = "trigger"
-COMPLETE = "complete"
-SWAP = "swap"
 
 CONF_BACKFILL = "backfill"
 """The key in the conf of a run of Airflow's own backfill: which backfill it is, and its first date."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -20,6 +21,7 @@ from tidegate.records.names import check_name, entry_name, run_key
 from tidegate.records.place import check_path, is_url, local_path
 from tidegate.records.records import (
     Ack,
+    Announced,
     BackfillCompared,
     BackfillDiscarded,
     BackfillRecord,
@@ -48,6 +50,7 @@ from tidegate.records.records import (
     RowExplained,
     Samples,
     SeenTables,
+    Telling,
     Tried,
     Trouble,
     WaitingRun,
@@ -273,6 +276,14 @@ class Ledger(EntryLog):
         self._create_if_absent(f"{folder(published.id)}/published.json", published)
         seams.fault("S11.published.after")
 
+    def create_announced(self, announced: Announced) -> Created[Announced]:
+        """Claim to tell other DAGs of an entry. The first claim counts and is returned."""
+        return self._create_if_absent(f"{folder(announced.id)}/announced.json", announced)
+
+    def delete_announced(self, id: int) -> None:
+        """Give up a claim of this process: Airflow did not take the events."""
+        self.store.delete(f"{folder(id)}/announced.json")
+
     def create_pin(self, pin: Pin) -> Created[Pin]:
         """Spare an entry from retention. The caller must check `is_retained` afterwards: the entry may be retired
         already."""
@@ -483,6 +494,24 @@ class Ledger(EntryLog):
     def record_hook_progress(self, progress: HookProgress) -> None:
         """Write which events the hooks were notified of, so that they are not notified again."""
         self.store.replace("told.json", encode(progress))
+
+    @contextlib.contextmanager
+    def telling(self, patience_s: float) -> Iterator[bool]:
+        """Yield whether it is this process's turn to tell people, which no other process has at the same time.
+
+        patience_s: the age at which the note of another process is taken for one that has died.
+        """
+        age = self.store.age("telling.json")
+        if age is not None and age > patience_s:
+            self.store.delete("telling.json")
+        own = Telling(**stamp(seams.new_id()))
+        if not self._create_if_absent("telling.json", own).is_new:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self.store.delete("telling.json")
 
     # -- ages: by the store's clock alone --------------------------------------------------------------
 

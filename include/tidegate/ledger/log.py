@@ -21,6 +21,7 @@ from tidegate.records.records import (
     Ack,
     Act,
     Acted,
+    Announced,
     Answer,
     Beginning,
     Decision,
@@ -527,6 +528,10 @@ class EntryLog(ManualRecords):
     def published(self, id: int) -> Published | None:
         """Return the state of the tables after `id`, for readers."""
         return self._read(f"{folder(id)}/published.json", Published, id)
+
+    def announced(self, id: int) -> Announced | None:
+        """Return who tells other DAGs of `id`, or None if nobody has claimed it."""
+        return self._read(f"{folder(id)}/announced.json", Announced, id)
 
     def retired(self, id: int) -> bool:
         """Return whether retention has claimed the entry."""

@@ -16,7 +16,7 @@ from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, makers_o
 from tidegate.records import typed
 from tidegate.records.place import Place
 
-__all__ = ["Box", "Card", "CardContract", "card_of", "read_card"]
+__all__ = ["Box", "Card", "CardContract", "CardEvents", "CardSink", "card_of", "read_card"]
 
 TITLE = "tidegate-card"
 
@@ -49,6 +49,26 @@ class CardContract(msgspec.Struct, frozen=True, kw_only=True):
     """Why the file could not be read; empty: it could."""
 
 
+class CardSink(msgspec.Struct, frozen=True, kw_only=True):
+    """What Airflow's web server needs to know of a sink to tell other DAGs of its table."""
+
+    name: str
+    gates: list[str]
+    """The gates that its rows pass."""
+    address: str = ""
+    """The address by which other DAGs know the table, as Airflow writes it. Empty: they cannot."""
+
+
+class CardEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """What the DAG's asset events are about."""
+
+    sinks: list[CardSink]
+    always: bool
+    """Whether checkpoints without rows send events, too."""
+    by_partition: bool
+    """Whether each event is about one interval."""
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """The whole card. It holds no secrets: settings are masked."""
 
@@ -68,11 +88,12 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     keys: dict[str, list[str]] = {}
     """Each sink that has one row per key, with the columns of its key."""
     contracts: list[CardContract] = []
+    events: CardEvents | None = None
     settings: list[tuple[str, str, str]]
     """Key, value, and where the value came from."""
 
 
-def card_of(graph: Graph, settings: Settings, project: str) -> str:
+def card_of(graph: Graph, settings: Settings, project: str, events: CardEvents | None = None) -> str:
     """Return the card, as JSON."""
     card = Card(
         pipeline=graph.name,
@@ -91,6 +112,7 @@ def card_of(graph: Graph, settings: Settings, project: str) -> str:
             for name, node in graph.sinks.items()
             if node.contract is not None
         ],
+        events=events,
         settings=[(row.key, row.value, row.origin) for row in settings.display_rows()],
     )
     return msgspec.json.encode(card).decode()

@@ -20,6 +20,7 @@ __all__ = [
     "Samples",
     "SeenTable",
     "SeenTables",
+    "Telling",
     "Tried",
     "Trouble",
     "WaitingRun",
@@ -205,6 +206,12 @@ class WaitingRun(Record, frozen=True, kw_only=True):
 
     run: str
     rank: Rank
+
+
+class Telling(Record, frozen=True, kw_only=True):
+    """Somebody is telling people of broken promises now: nobody else does. It is deleted afterwards."""
+
+    title: ClassVar[str] = "telling.json"
 
 
 class HookProgress(Record, frozen=True, kw_only=True):

@@ -61,6 +61,22 @@ def airflow_run(dag_id: str, run_id: str, cleared: int = 0) -> str:
     return f"{name} (cleared {cleared})" if cleared else name
 
 
+_RUN_SUFFIX = re.compile(r" \((?:cleared [0-9]+|part [0-9a-f]+)\)\Z")
+
+
+def dag_run_of(run: str) -> tuple[str, str] | None:
+    """Return the ids of the DAG and the run, by the ledger's name for the run, or None if it was no Airflow run."""
+    prefix, _, ids = run.partition(":")
+    dag_id, _, run_id = ids.partition(":")  # an Airflow dag_id holds no colon
+    if prefix != AIRFLOW or not run_id:
+        return None
+    return dag_id, _RUN_SUFFIX.sub("", run_id)
+
+
+COMPLETE = "complete"
+SWAP = "swap"
+"""The tasks that decide an entry: the last one of a checkpoint's run, and the one that swaps a backfill in."""
+
 BACKFILL = "__backfill"
 """Suffix of the backfill DAG's id."""
 

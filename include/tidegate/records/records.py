@@ -9,6 +9,7 @@
       manifest-<sha>.json    Manifest         everything that the decision will make true, self-contained
       decision.json          Decision         THE COMMIT POINT: completed or aborted
       published.json         Published        a hint for readers, never the truth
+      announced.json         Announced        who tells other DAGs of it, if not its own run
       diverted.json          Diverted         whether the table took a divert's rows, or the rows that it was to divert
       retired.json           Retired          retention's tombstone: this entry may be deleted
       holds/<gate>.json      Answer           a person's answer to a verdict that holds, or the time limit's
@@ -24,6 +25,7 @@
     trouble.json             Trouble          a hint: the last error that no checkpoint records
     progress/<job>.json      JobNote          a hint: the progress of an attempt at a job
     told.json                HookProgress     a hint: which events hooks have been notified of
+    telling.json             Telling          a hint: somebody is telling people of broken promises
     waiting/<sha of run>.json WaitingRun      a hint: a run waits for a checkpoint, and how urgent it is
     tried.json               Tried            a hint: the stores that passed the test of conditional puts
     declined.json            Declined         a hint: why the code cannot make a checkpoint, found by a job
@@ -58,6 +60,7 @@ from tidegate.records.hints import (
     Samples,
     SeenTable,
     SeenTables,
+    Telling,
     Tried,
     Trouble,
     WaitingRun,
@@ -113,6 +116,7 @@ __all__ = [
     "StepStats",
     "Struct",
     "SwappedBackfill",
+    "Telling",
     "Timed",
     "TracedColumns",
     "Tried",
@@ -1027,6 +1031,17 @@ class Published(Record, frozen=True, kw_only=True):
     copied."""
     paths: dict[str, str] = {}
     """By sink, the path of its table if it is relative to the setting `data`, and so moves with the project."""
+
+
+class Announced(Record, frozen=True, kw_only=True):
+    """Whoever creates this tells other DAGs what `id` has changed, by asset events. An entry that its own run's task
+    tells them of has none."""
+
+    title: ClassVar[str] = "announced.json"
+
+    id: Id
+    by: str
+    """The run whose task does it, or `web server`."""
 
 
 class Retired(Record, frozen=True, kw_only=True):

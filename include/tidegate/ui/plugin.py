@@ -13,6 +13,7 @@ from airflow.plugins_manager import AirflowPlugin
 from sqlalchemy import event
 from sqlalchemy.orm import Mapper
 
+from tidegate.ui.asset_events.middleware import StartsAnnouncer
 from tidegate.versions.airflow import HAS_VIEWS, conf
 
 __all__ = ["PREFIX", "LateApp", "TidegatePages", "check_backfills", "views"]
@@ -113,6 +114,7 @@ class TidegatePages(AirflowPlugin):
     name = "tidegate_pages"
 
     fastapi_apps = [{"app": LateApp(), "url_prefix": PREFIX, "name": "tidegate"}]
+    fastapi_root_middlewares = [{"middleware": StartsAnnouncer, "args": [], "kwargs": {}, "name": "tidegate"}]
     if HAS_VIEWS:
         external_views = views(str(conf.get("api", "base_url", fallback="")))
 

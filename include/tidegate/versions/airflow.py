@@ -31,6 +31,7 @@ else:
     )
 
 __all__ = [
+    "DAG_MODULE_PREFIX",
     "DOUBLING",
     "HAS_PARTITION_KEYS",
     "HAS_QUESTIONS",
@@ -47,6 +48,7 @@ __all__ = [
     "find_connection_from_trigger",
     "gauge",
     "no_backfill_runs",
+    "register_asset_event",
     "run_arguments",
     "run_deadline",
     "team_of",
@@ -162,6 +164,21 @@ def no_backfill_runs(why: str) -> Exception:
     return error
 
 
+def register_asset_event(
+    asset: Any, extra: dict[str, Any], dag_id: str, partition_key: str | None, session: Any
+) -> None:
+    """Have Airflow record an event of an asset, and queue the DAGs that are scheduled on it, as its REST API does."""
+    from airflow.assets.manager import asset_manager
+
+    arguments: dict[str, Any] = {}
+    if VERSION >= (3, 3):
+        team = team_of(dag_id)["team_name"]
+        arguments = {"source_is_api": True, "api_user_teams": {team} if team else set()}
+    if partition_key is not None:
+        arguments["partition_key"] = partition_key
+    asset_manager.register_asset_change(asset=asset, extra=extra, session=session, **arguments)
+
+
 def answering() -> Any:
     """Return what a user must be allowed to change to answer a gate."""
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -171,24 +188,28 @@ def answering() -> Any:
     return DagAccessEntity.TASK_INSTANCE
 
 
-_CALLING_EXECUTORS: Final = ("LocalExecutor", "ForkingLocalExecutor")
-"""Executors that call functions for deadlines. The scheduler of Airflow 3.3.2 dies of one that does not."""
+DAG_MODULE_PREFIX: Final = "unusual_prefix_"
+"""How the names begin by which Airflow imports DAG files as modules."""
 
 
-def run_deadline(name: str, after: timedelta, function: str, arguments: dict[str, Any]) -> Any | None:
-    """Return a deadline for each run of a DAG, counted from when the run is queued. None: this Airflow has none, or an
-    executor that cannot call a function, or another process than Airflow's DAG processor reads the DAG file."""
-    executor = conf.get("core", "executor").rpartition(".")[2]
-    if VERSION < (3, 3) or executor not in _CALLING_EXECUTORS:
+def run_deadline(name: str, after: timedelta, function: str, arguments: dict[str, str]) -> Any | None:
+    """Return a deadline for each run of a DAG, counted from when the run is queued. The triggerer calls the function,
+    whatever the executor is. None: this Airflow has none, or another process than its DAG processor reads the DAG
+    file."""
+    if VERSION < (3, 1):
         return None
     if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") != "client":  # `dag.test()` fails for each DAG with a deadline
         return None
-    from airflow.sdk.definitions.callback import SyncCallback
     from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
+    if TYPE_CHECKING or VERSION >= (3, 2):
+        from airflow.sdk.definitions.callback import AsyncCallback
+    else:
+        from airflow.sdk.definitions.deadline import AsyncCallback
+    named = {"name": name} if VERSION >= (3, 3) else {}
     return DeadlineAlert(
-        name=name,
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=after,
-        callback=SyncCallback(function, kwargs=arguments),
+        callback=AsyncCallback(function, kwargs=dict(arguments)),
+        **named,
     )

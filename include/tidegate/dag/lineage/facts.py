@@ -19,7 +19,7 @@ from tidegate.records.records import Ack, Amount, Json, Plan, Range, Verdict, su
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
-    from tidegate.dag.tasks.asset_events import SinkChange
+    from tidegate.history.asset_events.changes import SinkChange
     from tidegate.protocol.view import Entry
 
 __all__ = [

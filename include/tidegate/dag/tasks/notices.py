@@ -45,6 +45,9 @@ Notifiers = Mapping[Event, Sequence[Callable[[Any], Any]]]
 LIMIT_S: Final = 20.0
 """How long all notifiers of one event may take together. Then the task continues without them."""
 
+TELLING_S: Final = 120.0
+"""After which somebody who tells people of promises is taken for dead. All notifiers of all promises take less."""
+
 log = logging.getLogger(__name__)
 
 
@@ -129,22 +132,39 @@ def send_promise_notices(
     if not {"stale", "fresh"} & notifiers.keys():
         return
     try:
-        told = ledger.hook_progress()
-        before = told.broken_promises if told is not None else []
-        broken = []
-        for promise in promises_now(ledger, tolerable):
-            event: Event = "fresh" if promise.is_kept else "stale"
-            is_known = promise.is_kept != (promise.sink in before)
-            if not is_known:
-                notice = Notice(event, ledger.pipeline, promise.checkpoint, promise.text)
-                is_known = send_notice(notifiers, context, notice) or not again_if_failed
-            if promise.is_kept != is_known:  # as it is, or as it was
-                broken.append(promise.sink)
-        if broken != before:
-            told = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
-            ledger.record_hook_progress(structs.replace(told, **stamp(seams.new_id()), broken_promises=broken))
+        if not _is_anything_untold(ledger, tolerable):
+            return
+        with ledger.telling(TELLING_S) as is_my_turn:
+            if is_my_turn:
+                _send_untold(notifiers, context, ledger, tolerable, again_if_failed=again_if_failed)
+            else:
+                log.info("Somebody else is telling people of promises: the next task looks again")
     except Exception as error:
         log.warning("Could not see whether promises are kept: %r. The next task looks again", error)
+
+
+def _is_anything_untold(ledger: Ledger, tolerable: int) -> bool:
+    told = ledger.hook_progress()
+    broken = [promise.sink for promise in promises_now(ledger, tolerable) if not promise.is_kept]
+    return broken != (told.broken_promises if told is not None else [])
+
+
+def _send_untold(notifiers: Notifiers, context: Any, ledger: Ledger, tolerable: int, *, again_if_failed: bool) -> None:
+    """Tell what has not been told yet, and record that. Nobody else does at the same time."""
+    told = ledger.hook_progress()
+    before = told.broken_promises if told is not None else []
+    broken = []
+    for promise in promises_now(ledger, tolerable):
+        event: Event = "fresh" if promise.is_kept else "stale"
+        is_known = promise.is_kept != (promise.sink in before)
+        if not is_known:
+            notice = Notice(event, ledger.pipeline, promise.checkpoint, promise.text)
+            is_known = send_notice(notifiers, context, notice) or not again_if_failed
+        if promise.is_kept != is_known:  # as it is, or as it was
+            broken.append(promise.sink)
+    if broken != before:
+        told = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
+        ledger.record_hook_progress(structs.replace(told, **stamp(seams.new_id()), broken_promises=broken))
 
 
 def _failures_before(entry: Entry, ledger: Ledger) -> int:

@@ -1,0 +1,1 @@
+"""Asset events that no task of Airflow's sends."""

@@ -1,0 +1,222 @@
+"""Airflow's web server tells other DAGs of what no task tells them: what a command has decided, and what a run has
+decided that failed at its very end. So they hear of a rollback within seconds, even if the pipeline's DAG is paused.
+
+It reads each pipeline's ledger every few seconds, by its DAG's card, and registers events as Airflow's REST API does.
+Each entry is claimed in the ledger before the events are committed, so that several web servers, and the pipeline's
+own tasks, tell of it once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from airflow.models.asset import AssetModel
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from tidegate import seams
+from tidegate.errors import name_of
+from tidegate.history.asset_events.changes import (
+    SENT_NO_EVENTS,
+    SinkChange,
+    changes_of,
+    sender_of,
+    unannounced_entries,
+)
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.pipeline.card import CardEvents, CardSink
+from tidegate.protocol.view import Entry
+from tidegate.records.place import is_url
+from tidegate.records.records import Announced
+from tidegate.ui.pipelines import PipelineRef, find_pipelines, tagged
+from tidegate.versions.airflow import register_asset_event
+
+__all__ = ["BY", "Announcer", "announce"]
+
+log = logging.getLogger(__name__)
+
+BY: Final = "web server"
+"""Who claims an entry here."""
+FOLDER_PAUSE_S: Final = 5.0
+STORE_PAUSE_S: Final = 20.0
+"""How often a ledger is looked at: in a folder, and in an object store, whose requests cost money."""
+WORK_SHARE: Final = 0.02
+"""The share of the time in which all ledgers together may be looked at."""
+MAX_AGE_S: Final = 86_400.0
+"""What was decided before that is left to the pipeline's next run: a history is no news."""
+
+
+@dataclass
+class _Looked:
+    """What was seen when a pipeline was looked at last."""
+
+    at: float
+    last: int | None = None
+    """The last entry, if nothing can become of the entries up to it that would have to be told."""
+
+
+@dataclass
+class Announcer:
+    """Looks at all pipelines, again and again."""
+
+    looked: dict[str, _Looked] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Look in a thread, as long as this process lives."""
+        threading.Thread(target=self._run, daemon=True, name="tidegate-asset-events").start()
+
+    def _run(self) -> None:
+        while True:
+            began = seams.monotonic()
+            try:
+                self.look()
+            except Exception as error:  # Airflow's database does not answer, for one
+                log.warning("Could not look for asset events to send: %s", name_of(error))
+            work_s = seams.monotonic() - began
+            seams.sleep(max(FOLDER_PAUSE_S, work_s / WORK_SHARE))
+
+    def look(self) -> None:
+        """Send the events that are due now. A pipeline that cannot be read does not hold up the others."""
+        pipelines, _ = find_pipelines(tagged())
+        for pipeline in pipelines:
+            seen = self.looked.get(pipeline.dag_id)
+            now = seams.monotonic()
+            if seen is not None and is_url(pipeline.root) and now - seen.at < STORE_PAUSE_S:
+                continue
+            last = seen.last if seen is not None else None
+            try:
+                last = announce(pipeline, last)
+            except Exception as error:  # it may quote a login
+                log.warning("Could not look for asset events of DAG %s: %s", pipeline.dag_id, name_of(error))
+            self.looked[pipeline.dag_id] = _Looked(now, last)
+
+
+def announce(pipeline: PipelineRef, settled: int | None = None) -> int | None:
+    """Send the events of a pipeline that nobody else sends. Return the last entry if all up to it are settled.
+
+    settled: what the last call has returned: if nothing has come since, there is nothing to do.
+    """
+    events = pipeline.card.events
+    if events is None:  # a DAG that an earlier version has built
+        return None
+    ledger = pipeline.ledger()
+    ids = ledger.ids()
+    if not ids or ids[-1] == settled:
+        return settled
+    last = ids[-1]
+    is_settled = True
+    for entry in _untold_entries(ledger, last):
+        if ledger.published(entry.id) is None:  # its tables do not show it yet
+            is_settled = False
+            break
+        _send(pipeline, events, ledger, entry)
+    newest = ledger.entry(last)
+    if newest is None or newest.open or (newest.completed and _may_still_be_told(ledger, newest)):
+        is_settled = False
+    return last if is_settled else None
+
+
+def _untold_entries(ledger: Ledger, last: int) -> list[Entry]:
+    return unannounced_entries(ledger, last, lambda entry: _is_announced(ledger, entry))
+
+
+def _is_announced(ledger: Ledger, entry: Entry) -> bool:
+    """Return whether somebody has told other DAGs of the entry, or will; or it is too old to be told here."""
+    if ledger.announced(entry.id) is not None or _has_sent(entry):
+        return True
+    return (ledger.age_of_decision(entry.id) or 0.0) > MAX_AGE_S
+
+
+def _has_sent(entry: Entry) -> bool:
+    """Return whether the task of the entry's own run has sent its events, or may still do so."""
+    sender = sender_of(entry.plan.responsible_run)
+    if sender is None:
+        return False
+    state = _state(entry)
+    if state == "success":  # a task that was marked as success by hand has returned nothing
+        returned = select(XComModel.key).where(
+            XComModel.dag_id == sender.dag_id,
+            XComModel.run_id == sender.run_id,
+            XComModel.task_id == sender.task_id,
+            XComModel.key == "return_value",
+        )
+        with create_session(scoped=False) as session:
+            return session.scalar(returned) is not None
+    return state not in SENT_NO_EVENTS
+
+
+def _may_still_be_told(ledger: Ledger, entry: Entry) -> bool:
+    """Return whether a task may still tell of the entry, or may fail to."""
+    if sender_of(entry.plan.responsible_run) is None or ledger.announced(entry.id) is not None:
+        return False
+    return _state(entry) not in (*SENT_NO_EVENTS, "success", None)
+
+
+def _state(entry: Entry) -> str | None:
+    """Return the state of the task that sends the events of the entry, or None if Airflow has no such task."""
+    sender = sender_of(entry.plan.responsible_run)
+    if sender is None:
+        return None
+    of_task = select(TaskInstance.state).where(
+        TaskInstance.dag_id == sender.dag_id,
+        TaskInstance.run_id == sender.run_id,
+        TaskInstance.task_id == sender.task_id,
+    )
+    with create_session(scoped=False) as session:
+        row = session.execute(of_task).first()
+    if row is None:
+        return None
+    return str(getattr(row[0], "value", row[0]))
+
+
+def _send(pipeline: PipelineRef, events: CardEvents, ledger: Ledger, entry: Entry) -> None:
+    """Register the events of one entry, unless somebody else claims it in the meantime."""
+    gates = {sink.name: sink.gates for sink in events.sinks}
+    changes = dict(changes_of(ledger, entry, gates, always=events.always))
+    published = ledger.published(entry.id)
+    with create_session(scoped=False) as session:
+        sent = 0
+        for asset, sink, change in _assets_of(session, pipeline, events.sinks, changes):
+            keys: list[Any] = sorted(change.partitions) if events.by_partition else [None]
+            for key in keys:
+                register_asset_event(asset, change.extra(sink, published), pipeline.dag_id, key, session)
+                sent += 1
+        session.flush()
+        claim = Announced(**stamp(seams.new_id()), id=entry.id, by=BY)
+        if not ledger.create_announced(claim).is_new:
+            session.rollback()
+            return
+        try:
+            session.commit()
+        except Exception:
+            ledger.delete_announced(entry.id)
+            raise
+    log.info("Sent %d asset events of entry %d of pipeline %s, which no task sends", sent, entry.id, ledger.pipeline)
+
+
+def _assets_of(
+    session: Session, pipeline: PipelineRef, sinks: list[CardSink], changes: dict[str, SinkChange]
+) -> Iterator[tuple[AssetModel, str, SinkChange]]:
+    """Yield Airflow's active assets of each changed sink, by its own name and by its table's address. Several sinks
+    that write to one table have one event of its address, with the rows of all."""
+    found: dict[int, tuple[AssetModel, str, SinkChange]] = {}
+    for sink in sinks:
+        change = changes.get(sink.name)
+        if change is None:
+            continue
+        is_known_by = [AssetModel.name == f"{pipeline.card.pipeline}/{sink.name}"]
+        if sink.address:
+            is_known_by.append(AssetModel.uri == sink.address)
+        for asset in session.scalars(select(AssetModel).where(or_(*is_known_by), AssetModel.active.has())):
+            if asset.id not in found:
+                found[asset.id] = (asset, sink.name, SinkChange(**vars(change)))
+            elif found[asset.id][1] != sink.name:
+                found[asset.id][2].add(change)
+    yield from found.values()
