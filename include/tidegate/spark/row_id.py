@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import itertools
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField
 
-__all__ = ["HALVES", "half_fields", "row_halves", "row_id", "rows_hash", "with_row_ids"]
+__all__ = ["HALVES", "half_fields", "row_halves", "row_halves_of", "row_id", "rows_hash", "with_row_ids"]
 
 HALVES: Final = ("_tidegate_high", "_tidegate_low")
 """The columns with both halves of an id. Workers format them as text, which takes Spark longer than the hashes."""
@@ -27,13 +28,18 @@ def row_id(frame: DataFrame) -> Column:
     """
     from pyspark.sql import functions as F
 
-    first, second = _halves(frame)
+    first, second = _halves(frame.schema.fields)
     return F.expr(f"concat(lpad(hex({first}), 16, '0'), lpad(hex({second}), 16, '0'))")
 
 
 def row_halves(frame: DataFrame) -> list[str]:
     """Return SQL for both halves of the id as numbers, for workers."""
-    return [f"{half} AS {name}" for half, name in zip(_halves(frame), HALVES, strict=True)]
+    return row_halves_of(frame.schema.fields)
+
+
+def row_halves_of(fields: Sequence[StructField]) -> list[str]:
+    """Return SQL for both halves of the id of rows with these columns only."""
+    return [f"{half} AS {name}" for half, name in zip(_halves(fields), HALVES, strict=True)]
 
 
 def half_fields() -> list[StructField]:
@@ -57,10 +63,10 @@ def with_row_ids(rows: pa.Table) -> pa.Table:
     return rows.drop_columns(list(HALVES)).append_column("_row", ids)
 
 
-def _halves(frame: DataFrame) -> tuple[str, str]:
+def _halves(fields: Sequence[StructField]) -> tuple[str, str]:
     """Return SQL for two hashes of a row."""
     columns = []
-    for field in sorted(frame.schema.fields, key=lambda field: field.name):
+    for field in sorted(fields, key=lambda field: field.name):
         column = quoted(field.name)
         # A null does not change a hash, so a column with a value adds its name, too.
         columns += [f"IF({column} IS NOT NULL, {quoted_text(field.name)}, NULL)", _hashed(column, field.dataType)]

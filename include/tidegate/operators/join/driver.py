@@ -14,8 +14,8 @@ from tidegate.operators.join.time_bounds import LATE_OUTPUT, LATE_SIDES
 from tidegate.operators.kernels.waiting import WaitingRows
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
-from tidegate.spark.frame_facts import is_known_empty, select_sql
-from tidegate.spark.row_id import half_fields, row_halves
+from tidegate.spark.frame_facts import is_known_empty, select_sql, with_fields
+from tidegate.spark.row_id import half_fields, row_halves_of
 from tidegate.state.arrow.kernel_worker import IS_CURRENT
 from tidegate.state.kernel_driver import StateLookup, run_kernel
 
@@ -140,7 +140,7 @@ def joined_now(
             frames.append((place, frame, "-1L AS _n"))
     if not retracts:  # rows with null keys match nothing, now or later
         no_nulls = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in on)
-        frames = [(place, frame.where(no_nulls), change) for place, frame, change in frames]
+        frames = [(place, _with_condition(frame, no_nulls), change) for place, frame, change in frames]
     output = run_kernel(
         both.batch(frames),
         both.arriving(copies),
@@ -182,7 +182,7 @@ def joined_as_of(
     no_nulls = " AND ".join(f"{text} IS NOT NULL" for text in (right_micros, *map(quoted, on)))
     frames = [
         (0, inputs[0], f"{left_micros} AS _at"),
-        (1, inputs[1].where(no_nulls), f"{right_micros} AS _at"),  # versions with nulls match no row
+        (1, _with_condition(inputs[1], no_nulls), f"{right_micros} AS _at"),  # versions with nulls match no row
     ]
     watermarks = context.watermarks
     now = watermarks.now_micros
@@ -308,13 +308,12 @@ class _BothSides:
         """
         parts = []
         for place, frame, kernel_column in frames:
-            frame = frame.select(*map(quoted, self.fields[place]))
-            stored = frame.select(*map(quoted, [*self.join_keys, *self.stored_columns[place]]))
+            hashed = {*self.join_keys, *self.stored_columns[place]}
             values = (f"{quoted(name)} AS {alias}" for name, alias in self.aliases[place].items())
             columns = [
                 *map(quoted, self.join_keys),
                 kernel_column,
-                *row_halves(stored),
+                *row_halves_of([field for field in frame.schema.fields if field.name in hashed]),
                 f"{place == 1} AS {FROM_RIGHT}",
                 *values,
             ]
@@ -323,3 +322,8 @@ class _BothSides:
         for part in parts[1:]:
             union = union.unionByName(part, allowMissingColumns=True)
         return union
+
+
+def _with_condition(frame: DataFrame, condition: str) -> DataFrame:
+    """Return the rows for which the condition is true. Their columns are known, so Spark is not asked for them."""
+    return with_fields(frame.where(condition), frame.schema.fields)

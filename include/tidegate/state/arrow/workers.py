@@ -229,13 +229,13 @@ def reported(
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from work(batch.rename_columns(names) for batch in batches)
 
-    numbers = [T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)]
-    # Spark fails on dots in names.
-    numbered = with_fields(renamed(rows, (field.name for field in numbers)), numbers)
+    if any("." in name for name in names):  # Spark fails on them
+        numbers = [T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)]
+        rows = with_fields(renamed(rows, (field.name for field in numbers)), numbers)
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(ReportRow._fields, kinds, strict=True)])
     with _unweighed(rows.sparkSession) if light else contextlib.nullcontext():
-        return [ReportRow(*row) for row in mapped(numbered, named, lines).collect()]
+        return [ReportRow(*row) for row in mapped(rows, named, lines).collect()]
 
 
 def mapped(rows: DataFrame, work: Callable[..., Any], schema: StructType) -> DataFrame:
