@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs images readability bench scale fuzz soak corrections cuts lives views mutants values replay world drift matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions matrix-parts image clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs images readability bench scale fuzz soak corrections proposals cuts lives views mutants values replay world drift matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions matrix-parts image clean
 export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -63,6 +63,9 @@ soak: setup ## many checkpoints, and what they leave on disk against the retenti
 
 corrections: setup ## half a million quarantined rows are corrected by one SQL, and killed 20 times meanwhile. ORDERS=500000, KILLS=20
 	$(BIN)/python -m tests.crash.corrected_orders --orders $(or $(ORDERS),500000) --kills $(or $(KILLS),20)
+
+proposals: setup ## proposals are killed while production makes its checkpoints: it is as if nobody had proposed. KILLS=50, SEED=0
+	$(BIN)/python -m tests.spark.killed_proposals --kills $(or $(KILLS),50) --seed $(or $(SEED),0)
 
 cuts: setup ## operators on real Spark: random graphs, events, cuts and crashes, against plain Python. SEEDS=20, SEED=7 to replay one, GRAPH=keys for one graph
 	$(BIN)/python -m tests.spark.random_cuts --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED)) $(if $(GRAPH),--graph $(GRAPH))

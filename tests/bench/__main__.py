@@ -37,6 +37,7 @@ BENCHES = {
     "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",
     "cluster": "state, gates and upserts on a cluster and an object store, against what is used without tidegate",
     "backfill": "thirty days computed again, against the time they took and a refresh by Structured Streaming",
+    "beside": "a checkpoint of production while a proposal is at work, against one alone",
     "nexmark": "the queries of Nexmark, against Structured Streaming and Flink",
     "events": "from a file's landing, or a record's commit, until its rows are visible: by event, under Airflow",
     "floor": "a small checkpoint: the shipped example, one operator, none; against Structured Streaming's batch",

@@ -40,6 +40,7 @@ KEYS = {
     "kafka": {"rival_s", "ratio", "ratio_cores", "plan_s"},
     "cluster": {"ratio_streaming", "ratio_merge", "ratio_counts", "ratio_gates", "by_workers"},
     "backfill": {"rival_s", "ratio_refresh", "speedup"},
+    "beside": {"rival_s", "ratio", "ratio_cores", "proposal_cores", "reports"},
     "nexmark": {"rival_s", "ratio_streaming", "ratio_flink_rocksdb", "worst_ratio_streaming", "from_1"},
     "events": {"p50_s", "p95_s", "files_p50_s", "topic_p50_s", "idle_share"},
     "floor": {"rival_s", "ratio", "first_s", "example_s", "one_operator_s"}
@@ -47,7 +48,7 @@ KEYS = {
 }
 
 
-LONG = ("dag", "parse", "pipelined", "latency", "backfill", "nexmark", "events")
+LONG = ("dag", "parse", "pipelined", "latency", "backfill", "beside", "nexmark", "events")
 LOOKED_AT = ("ledger", "requests")
 """Of these more than their keys is looked at."""
 RUN = [

@@ -10,7 +10,10 @@ import pytest
 from tests.dags.in_process import GREEN, run
 from tests.dags.project import MULTIPLIES, Made, Project
 from tests.kit.sampling import in_turn
+from tidegate.backfill import begin
 from tidegate.checkpoint import suspension
+from tidegate.cli.lifecycle.rollback import coordinator_of
+from tidegate.cli.targets import open_target
 from tidegate.history.backfill import backfill_statuses
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.savepoint import savepoints
@@ -114,6 +117,41 @@ def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop:
     over = LOOKED | {"replay": "skipped", "compare": "skipped", "check": "skipped"}
     assert backfill(shop, 2, swap) == ("success", over), "cleared, it finds that it is over"
     assert shop.ledger.ids() == done
+
+
+def proposes(made: Made, name: str, origin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody has begun a proposal, and kept it."""
+    monkeypatch.chdir(made.project.folder)
+    monkeypatch.syspath_prepend(str(made.project.dags))
+    coordinator = coordinator_of(open_target(f"dag_{made.name}:pipeline", []))
+    begin(coordinator, name, origin, by="ann on laptop", cuts="recorded", purpose="proposal")
+
+
+def test_a_request_accepts_a_proposal_or_ends_it_where_nothing_differs(shop: Made, monkeypatch: pytest.MonkeyPatch):
+    proposes(shop, "proposal-1", 1, monkeypatch)
+    shop.feed()
+    assert run(shop, 3) == GREEN, "the pipeline goes its way, with the mended code"
+
+    def accepts(number: int, name: str, **more: Any) -> tuple[str, dict[str, str]]:
+        return backfill(shop, number, {"action": "swap", "request": {"name": name, **more}})
+
+    state, tasks = accepts(1, "proposal-1", fail_on=["rows > 1"])
+    assert (state, tasks["compare"], tasks["swap"]) == ("failed", "success", "failed"), "more differs than is allowed"
+    assert wrong(shop)
+    assert suspension.suspended(shop.ledger.view(), 0) is None
+    assert accepts(2, "proposal-1", fail_on=["rows > 100"]) == ("success", LOOKED | {"swap": "success"})
+    shop.check(3)
+    assert shop.ledger.lines() == []
+    assert [saved.name for saved in savepoints(shop.ledger)] == ["before-proposal-1"]
+
+    last = shop.ledger.ids()[-1]
+    shop.feed()
+    assert run(shop, 4) == GREEN
+    proposes(shop, "proposal-2", last, monkeypatch)
+    done = shop.ledger.ids()
+    assert accepts(5, "proposal-2") == ("success", LOOKED | {"swap": "success"})
+    assert (shop.ledger.ids(), shop.ledger.lines()) == (done, []), "nothing differs: it has ended without a swap"
+    shop.check(4)
 
 
 def test_what_fails_beside_the_pipeline_is_no_trouble_of_it_and_continues_when_cleared(shop: Made):

@@ -20,7 +20,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from tests.replay.oracle import ReplayReport, Trial
-from tests.replay.pipelines import CUSTOMERS, Drawn
+from tests.replay.pipelines import CHANGES, CUSTOMERS, Drawn
+from tests.replay.proposing import propose_and_accept
 from tests.replay.reading import quarantine_rows
 from tests.replay.world import Clock, Clocked
 from tests.spark.random_cuts import Telling
@@ -237,6 +238,13 @@ class Life:
             trial.is_swapped_in(line)
         shutil.rmtree(play.root)
 
+    def proposes(self) -> None:
+        """A change of the code is proposed and accepted, in a copy of the world."""
+        self._checkpoint(self.play, answer="approve")
+        play = self.play.copied(self.root / f"proposed{len(self.told.story)}")
+        propose_and_accept(self._trial(play), self.dice.choice(list(CHANGES)))
+        shutil.rmtree(play.root)
+
     def replays_after_an_edit(self) -> None:
         """What somebody has changed by hand is lost by nobody's silence. Then it is taken back."""
         before = self.play.ledger.view().last_id
@@ -389,6 +397,7 @@ ACTS: dict[str, int] = {
     "replays_beside_a_twin": 2,
     "replays_by_its_own_cuts": 1,
     "replays_after_an_edit": 1,
+    "proposes": 2,
     "reads_a_day": 0,
     "replays_all": 0,
 }

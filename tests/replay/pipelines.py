@@ -19,7 +19,7 @@ from tidegate.gates import Agrees, Anomaly, Contract, Expectations, Freshness, R
 from tidegate.operators import ListState, MapState
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport
 
-__all__ = ["CUSTOMERS", "FILES", "GATES", "PIECES", "Drawn"]
+__all__ = ["CHANGES", "CUSTOMERS", "FILES", "GATES", "PIECES", "Drawn"]
 
 CUSTOMERS = "tables/customers"
 """A table that a join looks up, which others change between checkpoints."""
@@ -310,6 +310,17 @@ GATES: dict[str, Callable[[random.Random], Any]] = {
 """By name, in the order in which rows pass them."""
 
 
+CHANGES: dict[str, tuple[Sequence[str], str | None]] = {
+    "refactored": (("id", "k", "v", "at"), None),
+    "doubled": (("id", "k", "v * 2 AS v", "at"), None),
+    "one key": (("id", "k", "CASE WHEN k = 'a' THEN v + 1 ELSE v END AS v", "at"), None),
+    "fewer rows": (("id", "k", "v", "at"), "id % 3 <> 0"),
+    "other keys": (("id", "coalesce(k, 'a') AS k", "v", "at"), None),
+    "null values": (("id", "k", "nullif(v, 5) AS v", "at"), None),
+}
+"""By name: what is selected of the rows in front of everything, and which rows."""
+
+
 @dataclass(frozen=True)
 class Drawn:
     """One seed's pipeline."""
@@ -320,6 +331,8 @@ class Drawn:
     gates: Sequence[str] | None = None
     count: int = 4
     """So many pieces are drawn."""
+    change: str = ""
+    """How its code has changed since: one of CHANGES."""
 
     def declare(self, pipeline: Pipeline, files_at_once: int) -> None:
         """Declare it, the same each time."""
@@ -328,6 +341,8 @@ class Drawn:
         late = dice.choice(["0 s", "6 hours", "1 day"])
         rows = sources(pipeline, ROWS, "rows", files_at_once, event_time="at", watermark=late, **idle)
         others = sources(pipeline, OTHERS, "others", files_at_once, event_time="then", watermark=late, **idle)
+        if self.change:
+            rows = rows.select(*CHANGES[self.change][0], where=CHANGES[self.change][1], name="changed")
         good = rows
         drawn = [name for name in GATES if dice.random() < 0.45]
         for name in drawn if self.gates is None else self.gates:

@@ -12,11 +12,17 @@ from tests.replay.life import Life
 from tests.replay.pipelines import Drawn
 from tests.replay.planted_defects import PLANTED
 
-LIVES = [(0, "replays"), (1, "replays_all"), (2, "replays_beside_a_twin"), (3, "replays_by_its_own_cuts")]
+LIVES = [
+    (0, "replays"),
+    (1, "replays_all"),
+    (2, "replays_beside_a_twin"),
+    (3, "replays_by_its_own_cuts"),
+    (4, "proposes"),
+]
 """Seeds, and the backfills that take turns."""
 
 
-@pytest.mark.parametrize(("seed", "backfill"), turn_of(LIVES, 4))
+@pytest.mark.parametrize(("seed", "backfill"), turn_of(LIVES, 5))
 def test_a_backfill_changes_no_row_that_it_must_not_change(
     spark: Any, tmp_path: Path, seed: int, backfill: str
 ) -> None:

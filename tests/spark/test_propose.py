@@ -8,6 +8,8 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from deltalake import DeltaTable
 
 from tests.kit.sampling import in_turn
 from tests.views.shops import Said, Shops
-from tidegate import offline
+from tidegate import offline, seams
 
 pytestmark = in_turn(seconds=60)
 
@@ -392,7 +394,9 @@ good.sink("copies", DeltaAppend("tables/copies"))
             os.utime(path, (path.stat().st_mtime - 15 * 86400,) * 2)
     assert "15 d " in sales.run("propose list shop:pipeline").text
     sales.sell([(8, "IT", 5.0)])
-    sales.makes_checkpoint()
+    later = seams.now() + timedelta(days=15)
+    with seams.installed(replace(seams.current(), now=lambda: later)):
+        sales.makes_checkpoint()
     assert sales.traces() == [], "with production's code, which has fewer tables"
     assert "has no proposal" in sales.run("propose list shop:pipeline").text
     assert "has expired" in sales.run("propose accept shop:pipeline --name proposal-1").text

@@ -82,8 +82,8 @@ CHANGED: Json = {
 """A table in the report of a proposal."""
 
 
-def propose(world: ToyWorld, name: str) -> None:
-    """A kept proposal, with a report such as `tidegate propose` stores."""
+def propose(world: ToyWorld, name: str, key: int = 7) -> None:
+    """A kept proposal, with a report such as `tidegate propose` stores. key: of the row that is its example."""
     last = world.ledger.view().last_completed
     assert last is not None
     line = BackfillRecord(
@@ -91,11 +91,12 @@ def propose(world: ToyWorld, name: str) -> None:
         purpose="proposal", by="mia on build-7",
     )  # fmt: skip
     world.ledger.create_line(line)
+    changed = CHANGED | {"examples": [CHANGED["examples"][0] | {"key": {"id": key}}]}
     report = ProposalReport(
         pipeline="orders", begins_after=0, replayed=[last.id], stopped="",
         code=CodeChange(before="a" * 64, after="b" * 64, parts=[], operators={"totals": ["by"]}, results=[]),
         merge=Merge(action="differs", reasons=[], backfill="tidegate backfill jobs.orders:pipeline --from beginning"),
-        tables={"a": msgspec.convert(CHANGED, TableDifference)}, unchanged_sinks=["topic"], manual_edits=[],
+        tables={"a": msgspec.convert(changed, TableDifference)}, unchanged_sinks=["topic"], manual_edits=[],
         gates=[GateChange(gate="enough", before=GateFindings(judged=9, quarantined=0, outcomes={"pass": 2}, broken={}),
                           after=GateFindings(judged=9, quarantined=1, outcomes={"pass": 2}, broken={"positive": 1}))],
         figures={"rows_in": [78.0, 78.0], "bytes_out": [8199.0, 3374.0], "sync_seconds": [7.72, 2.45]},

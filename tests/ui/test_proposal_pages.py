@@ -14,6 +14,8 @@ from tests.kit.waiting import eventually
 from tests.simulation.toy_backfill import Endless
 from tests.ui.browser import Page
 from tests.ui.known_dags import put_dag
+from tests.ui.rights import OURS
+from tests.ui.routes import HOST
 from tests.ui.states import propose
 from tidegate.backfill import begin
 
@@ -77,6 +79,12 @@ def test_proposals_are_listed_reported_and_ended_by_a_click(page: Page, served: 
         page.has(text, "main")
     seen(page, "proposal")
     assert "undefined" not in page.text("main")
+    page.click("#act-accept-proposal-1")
+    page.has("A run with the code that is deployed reads 3 checkpoints more, and compares all tables again", "dialog")
+    page.has("a, as of the report: 1 added, 0 removed, 40 changed.", "dialog")
+    page.has("becomes savepoint before-proposal-1", "dialog")
+    seen(page, "proposal-accept")
+    page.click("#dialog-cancel")
     page.click("#act-discard-proposal-1")
     page.has("Its hidden tables and its report are removed.", "dialog")
     page.has("The pipeline's tables stay as they are.", "dialog")
@@ -98,3 +106,29 @@ def test_who_may_not_read_rows_sees_counts_and_no_values(client: Any, be: Callab
         assert (table["changed"], table["columns"]["amount"]["rows"]) == (40, 40)
         assert bool(table["examples"]) is reads
         assert ("4711" in json.dumps(table)) is reads
+
+
+def test_acceptance_needs_the_right_to_swap_and_limits_at_which_it_looks(
+    client: Any, be: Callable[[str], None], world: Any, backfilled_by_airflow: None
+) -> None:
+    world.checkpoint("airflow:orders:accepted", rows=1)
+    propose(world, "accepted")
+    for person, status in (("Viewer", 403), ("no XCom", 200)):
+        be(person)
+        body: dict[str, Any] = {"name": "accepted", "preview": True}
+        answer = client.post("/tidegate/api/v1/dags/orders/actions/swap", json=body, headers=HOST | OURS)
+        assert answer.status_code == status, answer.text
+    for limit, problem in (("gate", "does not look at 'gate' again"), ("rows < 3", "is not a limit")):
+        body = {"name": "accepted", "preview": True, "fail_on": [limit]}
+        answer = client.post("/tidegate/api/v1/dags/orders/actions/swap", json=body, headers=HOST | OURS)
+        assert (answer.status_code >= 400, problem in answer.text) == (True, True), answer.text
+
+
+def test_a_browser_sees_whole_numbers_that_its_own_cannot_hold(
+    client: Any, be: Callable[[str], None], world: Any
+) -> None:
+    world.checkpoint("airflow:orders:large", rows=1)
+    propose(world, "large", key=2**53 + 1)
+    be("Viewer")
+    (example,) = client.get("/tidegate/api/v1/dags/orders/proposals/large").json()["report"]["tables"]["a"]["examples"]
+    assert example["key"] == {"id": "9007199254740993"}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tidegate import seams
 from tidegate.errors import Unavailable
 from tidegate.proposal import expiry, replay
 
+OLD = "2020-01-01T00:00:00.000+00:00"
 
-def live(*names: str) -> Any:
-    return SimpleNamespace(ledger=SimpleNamespace(proposals=lambda: [SimpleNamespace(name=name) for name in names]))
+
+def live(*names: str, created: str = OLD) -> Any:
+    lines = [SimpleNamespace(name=name, created=created) for name in names]
+    return SimpleNamespace(ledger=SimpleNamespace(proposals=lambda: lines))
 
 
 def test_one_that_cannot_be_removed_stops_neither_production_nor_the_removal_of_others(
@@ -34,6 +39,17 @@ def test_one_that_cannot_be_removed_stops_neither_production_nor_the_removal_of_
 
     broken: Any = SimpleNamespace(ledger=SimpleNamespace(proposals=unavailable))
     assert expiry.discard_expired(broken, 60.0) == []
+
+
+def test_the_store_is_not_asked_for_ages_before_a_proposal_can_have_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(expiry, "idle_seconds", lambda _, name: asked.append(name) or 1e9)
+    monkeypatch.setattr(expiry, "discard_named", lambda *_: None)
+    day = 86400.0
+    for age, ttl, expired in ((3 * day, 14 * day, []), (13 * day, 14 * day, []), (13.99 * day, 14 * day, ["it"])):
+        created = (seams.now() - timedelta(seconds=age)).isoformat()
+        assert expiry.discard_expired(live("it", created=created), ttl) == expired
+    assert asked == ["it"]
 
 
 def test_none_expires_within_an_hour_while_a_checkpoint_may_still_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:

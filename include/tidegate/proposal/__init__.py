@@ -5,5 +5,6 @@ tables.py    the rows of a table that differ, by key and column
 report.py    everything that differs, and what a merge would do
 kept.py      reports of kept proposals, and what has changed since one of them
 policy.py    when a report fails
+acceptance.py  after the merge: what is swapped in, and what ends because nothing differs
 markdown.py  the report for people
 """

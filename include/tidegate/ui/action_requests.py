@@ -161,8 +161,9 @@ class BackfillRequest(ActionRequest):
 
 
 class SwapRequest(ActionRequest):
-    """The swap of a backfill once it has caught up. With begin_after, the backfill begins first. `keep_rows_of`,
-    `retract`, `discard_commits`: what to do with tables to which other writers have written since."""
+    """The swap of a backfill once it has caught up, or the acceptance of a proposal. With begin_after, the backfill
+    begins first. `keep_rows_of`, `retract`, `discard_commits`: what to do with tables to which other writers have
+    written since. `fail_on`: nothing is swapped in if more differs then, such as `rows > 0.1 %` or `schema`."""
 
     renamed = RENAMED_PARAMETERS["swap"]
 
@@ -172,6 +173,7 @@ class SwapRequest(ActionRequest):
     keep_rows_of: Annotated[list[Name], Field(max_length=1000)] = []
     retract: Annotated[list[Name], Field(max_length=1000)] = []
     discard_commits: Annotated[list[Name], Field(max_length=1000)] = []
+    fail_on: Annotated[list[Annotated[str, Field(min_length=1, max_length=100)]], Field(max_length=10)] = []
 
 
 class DiscardRequest(ActionRequest):

@@ -583,6 +583,7 @@ class ProposalAnswer(msgspec.Struct):
     created_at: Annotated[str, example("2026-03-01T10:05:00.000+00:00")]
     reported_at: Annotated[str | None, example("2026-03-01T10:06:10.000+00:00", "Null: it has no report (yet)")]
     merge: Annotated[str | None, example("differs", "What a merge does: same, continues, differs or refused")]
+    is_sample: Annotated[bool, example(False, "It has read only a sample, and cannot be accepted")]
     tables: dict[Annotated[str, example("totals")], ProposedTable]
 
 

@@ -357,8 +357,14 @@ def _backfill(pipeline: PipelineRef, ledger: Ledger, body: BackfillRequest) -> E
 
 
 def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:
+    from tidegate.proposal.acceptance import refuse_unheard
+    from tidegate.proposal.policy import parse_limit
+
     _refuse_no_dag(pipeline)
+    refuse_unheard([parse_limit(text) for text in body.fail_on])
     line = _line(pipeline, ledger, body.name)
+    if line.record.purpose == "proposal":
+        return _accept(ledger, line)
     effects = [f"A run reads {_checkpoints(len(line.pending))} more first, while the pipeline waits."]
     last, name = ledger.view().last_completed, next_name(ledger, line.record.name)
     if last is not None:
@@ -370,6 +376,31 @@ def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:
         return [*effects, "Its tables have not been compared yet: the changes are unknown."]
     for name, table in sorted(compared.tables.items()):
         effects.append(f"{name}: {_count(table.rows_removed)} removed, {_count(table.rows_added)} added.")
+    return effects
+
+
+def _accept(ledger: Ledger, line: BackfillStatus) -> Effects:
+    """Return the effects of an acceptance. Whether the deployed code is the proposed one, only its run knows."""
+    from tidegate.proposal.acceptance import refuse_sample
+
+    name = line.record.name
+    refuse_sample(ledger, name, "MODULE:PIPELINE")
+    effects = [
+        f"A run with the code that is deployed reads {_checkpoints(len(line.pending))} more, and compares all tables "
+        "again. It is refused if that code is not the proposed one.",
+        "If nothing differs, the proposal ends, and the pipeline continues. Otherwise the pipeline waits for the swap.",
+    ]
+    last = ledger.view().last_completed
+    if last is not None:
+        effects.append(
+            f"Checkpoint {last.id}, or a later one, becomes savepoint {next_name(ledger, name)}: a rollback to it "
+            "undoes the swap."
+        )
+    reported = ledger.proposal_reported(name)
+    tables = reported.report["tables"] if reported is not None else {}
+    for table, found in sorted(tables.items()):
+        counts = ", ".join(f"{found[what]:,} {what}" for what in ("added", "removed", "changed"))
+        effects.append(f"{table}, as of the report: {counts}.")
     return effects
 
 

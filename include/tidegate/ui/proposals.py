@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
 from tidegate.records.records import BackfillRecord, Json, ProposalReported
@@ -17,6 +17,8 @@ __all__ = ["proposals", "report"]
 _COUNTS = ("rows_before", "rows_after", "added", "removed", "changed")
 _VALUES: Json = {"before": None, "after": None, "mean_change": None, "greatest_change": None}
 """What in the change of a column is made of values of rows."""
+_BEYOND_BROWSERS = 2**53
+"""JavaScript's numbers are doubles: from here on they cannot hold all whole numbers."""
 _HIDDEN = "the replay stopped; who may read rows sees why"
 
 
@@ -37,7 +39,7 @@ def report(pipeline: PipelineRef, ledger: Ledger, name: str) -> ProposalReportAn
             reason="NO_SUCH_PROPOSAL",
         )
     reported = ledger.proposal_reported(name)
-    told = reported.report if reported is not None else None
+    told = _readable_by_browsers(reported.report) if reported is not None else None
     if told is not None and not pipeline.may_read_rows:
         told = _without_rows(told)
     return ProposalReportAnswer(proposal=_proposal(line, reported), report=told)
@@ -52,8 +54,26 @@ def _proposal(line: BackfillRecord, reported: ProposalReported | None) -> Propos
         created_at=line.created,
         reported_at=reported.created if reported is not None else None,
         merge=reported.report["merge"]["action"] if reported is not None else None,
+        is_sample=line.sample is not None,
         tables={name: ProposedTable(**{count: table[count] for count in _COUNTS}) for name, table in tables.items()},
     )
+
+
+def _readable_by_browsers(report: Json) -> Json:
+    """Return the report with examples whose whole numbers no browser rounds: large ones are texts."""
+    tables = {name: {**table, "examples": _exact(table["examples"])} for name, table in report["tables"].items()}
+    return {**report, "tables": tables}
+
+
+def _exact(value: Any) -> Any:
+    """Return a value of a row with the whole numbers that a JavaScript number cannot hold as texts."""
+    if isinstance(value, dict):
+        return {name: _exact(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_exact(inner) for inner in value]
+    if isinstance(value, int) and abs(value) >= _BEYOND_BROWSERS:
+        return str(value)
+    return value
 
 
 def _without_rows(report: Json) -> Json:

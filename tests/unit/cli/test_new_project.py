@@ -234,7 +234,11 @@ def test_a_folder_that_is_not_there_is_refused(here, capsys):
         ("suite", {"include/expectations/orders.yaml"}),
         ("source", {"jobs/orders.py", "tests/test_orders.py"}),
         ("sink", {"jobs/orders.py", "tests/test_orders.py"}),
-        ("ci", {".github/workflows/propose-orders.yml", ".gitlab/propose-orders.yml"}),
+        (
+            "ci",
+            {".github/workflows/propose-orders.yml", ".github/workflows/accept-orders.yml"}
+            | {".gitlab/propose-orders.yml"},
+        ),
         (
             "pipeline",
             {"jobs/orders.py", "jobs/orders_feed.py", "dags/orders.py", "tests/test_orders.py"}
@@ -269,6 +273,12 @@ def test_workflows_are_yaml_whose_commands_exist(shop, monkeypatch):
         for words in typed:
             build_parser().parse_args(words)
         assert typed[-1][1] == "jobs.orders:pipeline"
+    accept = yaml.safe_load((shop / ".github/workflows/accept-orders.yml").read_text())
+    of_github = [step["run"] for step in accept["jobs"]["accept"]["steps"] if "run" in step]
+    for steps in (of_github, gitlab["accept orders"]["script"]):
+        arguments = build_parser().parse_args(shlex.split(steps[-1])[1:])
+        assert arguments.words == ["accept", "jobs.orders:pipeline"]
+        assert (arguments.if_proposed, arguments.yes) == (True, True)
 
 
 def test_if_one_file_is_there_none_is_written(shop, monkeypatch):

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import argparse
 
-from tidegate.backfill.compare import tables_of
 from tidegate.backfill.discard import discard
-from tidegate.backfill.open_backfill import OpenBackfill
-from tidegate.checkpoint.compatibility import check
 from tidegate.cli.lifecycle import backfill
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import Target
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Invalid, Rejected
-from tidegate.proposal.expiry import BY
-from tidegate.proposal.policy import Limit, broken_table_limits
-from tidegate.proposal.report import any_differs, code_change
-from tidegate.proposal.tables import TableDifference, compare_table
+from tidegate.proposal.acceptance import (
+    changes_nothing,
+    choose_proposal,
+    compare_again,
+    made_by_this_code,
+    refuse_broken,
+    refuse_expired,
+    refuse_sample,
+    refuse_unheard,
+)
+from tidegate.proposal.policy import Limit
 from tidegate.protocol.backfill import Swapped
-from tidegate.protocol.moved_sources import source_changes
 from tidegate.records import typed
-from tidegate.records.records import BackfillDiscarded
 
 __all__ = ["accept"]
 
@@ -36,16 +37,25 @@ def accept(
     out: Output,
     *,
     yes: bool,
+    if_proposed: bool = False,
 ) -> int:
-    """Let a kept proposal catch up with the pipeline, compare again, and swap it in; or end it, if nothing differs."""
+    """Let a kept proposal catch up with the pipeline, compare again, and swap it in; or end it, if nothing differs.
+
+    if_proposed: for the hook of a deployment, which does nothing unless this very code was proposed.
+    """
+    refuse_unheard(limits)
+    if if_proposed and name is None and not made_by_this_code(coordinator):
+        out.document({"pipeline": target.name, "proposal": None, "swap": None, "tables": {}})
+        out.line(f"{target.name} has no proposal that this code has made: nothing to accept.")
+        return 0
     discarded = target.ledger.line_discarded(name) if name is not None else None
     if discarded is not None:
-        _refuse_expired(target, discarded)
+        refuse_expired(discarded, target.text)
         out.document({"pipeline": target.name, "proposal": name, "swap": None, "tables": {}})
         out.line(f"Proposal {name} is over: it was accepted, or discarded.")
         return 0
-    name = _name(target, name)
-    _refuse_sample(target, name)
+    name = choose_proposal(coordinator, name, target.text)
+    refuse_sample(target.ledger, name, target.text)
     words = argparse.Namespace(
         name=name, origin=None, cuts=None, drop_by_hand=False, to=None, reason="", yes=yes,
         discard_commits=[], retract=[], keep=[],
@@ -58,76 +68,17 @@ def accept(
     if stopped:
         out.line("Stopped. Run the same command to continue.", "yellow")
         return NO
-    tables = {table: compare_table(line, table) for table in tables_of(line)}
-    _refuse_broken(name, tables, limits)
-    if not any_differs(tables) and _fits_present_state(line):
+    tables = compare_again(line)
+    refuse_broken(name, tables, limits)
+    if changes_nothing(line, tables):
         discard(line, user_and_host())
         out.document({"pipeline": target.name, "proposal": name, "swap": None, "tables": typed.document_of(tables)})
         out.line(f"Nothing differs: the pipeline continues with this code, and proposal {name} is discarded.")
         return 0
-    return backfill.swap_in(words, target, line, made, out, is_swapped=False)
 
+    def compare_the_rest() -> None:
+        """While the pipeline waits, for it may have made a checkpoint since the comparison."""
+        if limits:
+            refuse_broken(name, compare_again(line), limits)
 
-def _refuse_expired(target: Target, discarded: BackfillDiscarded) -> None:
-    """Raise Rejected if the proposal has expired: it would look as if it had been accepted."""
-    if discarded.by == BY:
-        raise Rejected(
-            f"proposal {discarded.name!r} has expired: nobody had worked on it for longer than proposal_ttl, and it is "
-            "removed",
-            expected="a proposal that is still there",
-            help=f"propose again: tidegate propose {target.text} --keep",
-            reason="PROPOSAL_EXPIRED",
-        )
-
-
-def _name(target: Target, name: str | None) -> str:
-    """Return the proposal's name: the given one, or that of the only proposal."""
-    proposals = [line.name for line in target.ledger.proposals()]
-    if name is None and len(proposals) == 1:
-        return proposals[0]
-    if name is None or name not in proposals:
-        if name is None and proposals:
-            problem = "has several proposals"
-        else:
-            problem = f"has no proposal {name or ''}".rstrip()
-        raise Invalid(
-            f"pipeline {target.name!r} {problem}",
-            expected=" or ".join(proposals) or "a proposal that was kept",
-            help="name it with --name" if proposals else f"make one: tidegate propose {target.text} --keep",
-            reason="NO_SUCH_PROPOSAL",
-        )
-    return name
-
-
-def _refuse_sample(target: Target, name: str) -> None:
-    record = target.ledger.line(name)
-    if record is not None and record.sample is not None:
-        raise Rejected(
-            f"proposal {name!r} has read only {record.sample.share:.4g} of the keys: its tables lack the others",
-            expected="a proposal of all rows",
-            help=f"make one: tidegate propose {target.text} --keep; to end this one: tidegate propose {target.text} "
-            f"--discard {name}",
-            reason="ONLY_A_SAMPLE",
-        )
-
-
-def _refuse_broken(name: str, tables: dict[str, TableDifference], limits: list[Limit]) -> None:
-    """Raise Rejected if more differs by now than is allowed."""
-    broken = broken_table_limits(tables, limits)
-    if broken:
-        raise Rejected(
-            "\n    ".join([f"proposal {name!r} has caught up, and is not swapped in:", *broken]),
-            expected="no more rows that differ than --fail-on allows",
-            help="the proposal stays: propose again for a report, or leave out --fail-on",
-            reason="LIMIT_BROKEN",
-        )
-
-
-def _fits_present_state(line: OpenBackfill) -> bool:
-    """Return whether the pipeline's own state is what this code would have made, as far as the declaration tells."""
-    live = line.live
-    last = live.ledger.view().last_completed
-    if last is None or any(check(live, last, source_changes(live.ledger.view(), last))):
-        return False
-    change = code_change(live)
-    return not (change.parts or change.operators or change.results)
+    return backfill.swap_in(words, target, line, made, out, is_swapped=False, last_look=compare_the_rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from tidegate import seams
@@ -229,8 +229,12 @@ def swap_in(
     out: Output,
     *,
     is_swapped: bool,
+    last_look: Callable[[], None] = lambda: None,
 ) -> int:
-    """Show what the swap changes, ask for confirmation, pause the pipeline while the rest is read, and swap."""
+    """Show what the swap changes, ask for confirmation, pause the pipeline while the rest is read, and swap.
+
+    last_look: is called in front of the swap, while the pipeline waits, and may refuse it.
+    """
     choices = _choices(args)
     differences: dict[str, ComparedTable] = {}
     with released_on_failure(line):
@@ -244,6 +248,7 @@ def swap_in(
                 made = [*made, *more]
                 if stopped:
                     raise _stopped()
+                last_look()
         swapped = swap(
             line, by=user_and_host(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S)
         )

@@ -102,8 +102,15 @@ def add_parser(subparsers: Any) -> None:
         help=f"exit with 1 if this is exceeded: {FORMS.replace('%', '%%')}; as often as needed. Code with which the "
         "pipeline does not continue always exits with 1",
     )
-    parser.add_argument("--name", metavar="NAME", help="with accept: the proposal, if there are several")
+    parser.add_argument(
+        "--name", metavar="NAME", help="with accept: the proposal; without it the only one, or that of this very code"
+    )
     parser.add_argument("--yes", action="store_true", help="with accept: do not ask")
+    parser.add_argument(
+        "--if-proposed",
+        action="store_true",
+        help="with accept, for a deployment: do nothing unless a proposal was made by this very code",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the hidden tables, to swap them in after the merge")
     parser.add_argument(
         "--compare-with",
@@ -137,7 +144,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     limits = [parse_limit(text) for text in args.fail_on]
     if act:  # first, so that the proposal that is accepted does not expire
         refuse_submit(target.settings)
-        return accept(target, coordinator, args.name, limits, out, yes=args.yes)
+        return accept(target, coordinator, args.name, limits, out, yes=args.yes, if_proposed=args.if_proposed)
     for name in discard_expired(coordinator, target.settings.proposal_ttl):
         out.line(f"Proposal {name} has expired, and is removed.", "dim")
     _refuse_into(args.into)

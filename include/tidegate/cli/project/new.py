@@ -40,7 +40,8 @@ _KINDS: Final = {
     "ci": (
         "start a workflow that proposes each change of a pipeline",
         "Write .github/workflows/propose-NAME.yml and .gitlab/propose-NAME.yml, which run `tidegate propose` for each "
-        "pull request and comment it with the report. Keep the one that you need.",
+        "pull request and comment it with the report; and, in .github/workflows/accept-NAME.yml and the same file of "
+        "GitLab, what accepts it after the merge. Keep what you need.",
     ),
 }
 _SHARED = ("tests/conftest.py",)
@@ -113,6 +114,7 @@ def _files(kind: str, name: str) -> dict[str, str]:
     if kind == "ci":
         return {
             f".github/workflows/propose-{name}.yml": rendered("ci/github.yml.txt", name),
+            f".github/workflows/accept-{name}.yml": rendered("ci/github-accept.yml.txt", name),
             f".gitlab/propose-{name}.yml": rendered("ci/gitlab.yml.txt", name),
         }
     return _connector_files(kind, name)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidegate.backfill.swap import CompletedSwap
     from tidegate.dag.tasks.task import Task
     from tidegate.lifecycle.rollback_preview import How
+    from tidegate.proposal.policy import Limit
     from tidegate.provenance.explanation import Explanation
     from tidegate.records.records import Act, ComparedTable
 
@@ -280,6 +281,8 @@ class SwapStep(BackfillStep):
             )
         line = self.line(task, request)
         line.backfill.drops_by_hand = _drops_manual_edits(request)
+        if line.record.purpose == "proposal" and self._ends_proposal(line, request):
+            return {"backfill": line.name, "entry": None, "savepoint": None}
         with self.sessions(task):  # for tables that only Spark can publish to
             swapped = self._swapped(task, line, request, done=isinstance(line.backfill.next_step(), Swapped))
         if swapped.error is not None:
@@ -301,11 +304,28 @@ class SwapStep(BackfillStep):
         self.send_lineage(lambda: of_checkpoint(task.coordinator, swapped.id, changes))
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
+    def _ends_proposal(self, line: OpenBackfill, request: RequestedBackfill) -> bool:
+        """Compare a proposal again, now that it has caught up. Return whether it has ended, because nothing differs."""
+        from tidegate.backfill import discard
+        from tidegate.proposal.acceptance import changes_nothing, compare_again, refuse_broken
+        from tidegate.protocol.backfill import Swapped
+
+        if isinstance(line.backfill.next_step(), Swapped):
+            return False
+        tables = compare_again(line)
+        refuse_broken(line.name, tables, _limits(request))
+        if not changes_nothing(line, tables):
+            return False
+        discard(line, request.requester)
+        log.info("Nothing differs: the pipeline continues with this code, and proposal %s is discarded", line.name)
+        return True
+
     def _swapped(self, task: Task, line: OpenBackfill, request: RequestedBackfill, *, done: bool) -> CompletedSwap:
         """Pause the pipeline while the rest is read, then swap."""
         from tidegate.backfill import examine_swap, pause_pipeline, released_on_failure, swap
         from tidegate.dag.tasks.replaying import catch_up
         from tidegate.execution.loop import POLL_S
+        from tidegate.proposal.acceptance import compare_again, refuse_broken
 
         choices = _choices(request)
 
@@ -318,6 +338,8 @@ class SwapStep(BackfillStep):
             if not done and not examine_swap(line, choices).problems:
                 pause_pipeline(line, wait, task.run)
                 catch_up(self, task, line, 0.0)
+                if limits := _limits(request):  # the pipeline may have made a checkpoint since the comparison
+                    refuse_broken(line.name, compare_again(line), limits)
             if request.act is not None:
                 note = str(request.act.parameters.get("note") or "")
             else:
@@ -462,6 +484,13 @@ def _choices(request: RequestedBackfill) -> dict[str, How]:
         for sink in parameters.get(key, ()):
             choices[str(sink)] = how
     return choices
+
+
+def _limits(request: RequestedBackfill) -> list[Limit]:
+    """Return how much may differ if the request is to be carried out."""
+    from tidegate.proposal.policy import parse_limit
+
+    return [parse_limit(text) for text in _act_parameters(request).get("fail_on", ())]
 
 
 def _act_parameters(request: RequestedBackfill) -> Mapping[str, Any]:

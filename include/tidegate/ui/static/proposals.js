@@ -34,7 +34,7 @@ function listed(dag, about, all) {
         h("code", {}, "tidegate propose MODULE:PIPELINE --keep"),
         " makes one, and ",
         h("code", {}, "tidegate propose accept"),
-        " swaps it in after the merge. Others leave nothing behind.",
+        ", or its button, swaps it in after the merge. Others leave nothing behind.",
       ),
       table(
         [
@@ -44,7 +44,7 @@ function listed(dag, about, all) {
           { head: "Begins after", right: true, cell: ({ origin }) => placeOf(origin) },
           { head: "By", cell: ({ created_by }) => created_by },
           { head: "Since (UTC)", cell: ({ created_at }) => h("span", { class: "nowrap" }, time(created_at)) },
-          { head: "", cell: (each) => discardButton(dag, about, each.name) },
+          { head: "", cell: (each) => [acceptButton(dag, about, each), discardButton(dag, about, each.name)] },
         ],
         all,
         { label: "Proposals", empty: "No proposal is kept.", stack: true, key: ({ name }) => name },
@@ -52,6 +52,39 @@ function listed(dag, about, all) {
     ),
   ];
 }
+
+const LIMIT = {
+  name: "limit",
+  label: "Refuse it if more differs then, such as rows > 0.1 % (optional)",
+};
+
+// Without a report it is still being made.
+const acceptButton = (dag, about, { name, merge, is_sample: isSample }) =>
+  about.permissions.swap &&
+  merge &&
+  !isSample &&
+  h(
+    "button",
+    {
+      id: `act-accept-${name}`,
+      class: "main",
+      onclick: () =>
+        confirmAndPost({
+          title: `Accept ${name}?`,
+          verb: "Accept",
+          danger: true,
+          path: path(dag, "swap"),
+          body: h(
+            "p",
+            {},
+            "After its code is merged and deployed: state, positions and tables become those of the proposal, in one decision.",
+          ),
+          fields: [LIMIT, NOTE],
+          make: ({ limit, note }) => ({ name, note, ...(limit.trim() ? { fail_on: [limit.trim()] } : {}) }),
+        }),
+    },
+    "Accept",
+  );
 
 const discardButton = (dag, about, name) =>
   about.permissions.swap &&
@@ -99,7 +132,7 @@ function reported(dag, about, { proposal: line, report }) {
       ["To recompute what is there", report?.merge.backfill && h("code", {}, report.merge.backfill)],
     ]),
     report && report.merge.reasons.map((text) => h("p", { class: "said" }, text)),
-    h("div", { class: "bar" }, discardButton(dag, about, line.name)),
+    h("div", { class: "bar" }, acceptButton(dag, about, line), discardButton(dag, about, line.name)),
   );
   if (!report) return [head, h("p", { class: "quiet" }, "It has no report: it is being made, or was interrupted.")];
   return [

@@ -1,0 +1,146 @@
+"""After the merge, what was proposed becomes the pipeline's: by the command, a page or the hook of a deployment.
+
+The proposal catches up with the pipeline and is compared again. If nothing differs, it ends and the pipeline continues;
+otherwise it is swapped in like a backfill, unless more differs than was allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.backfill.compare import tables_of
+from tidegate.checkpoint.compatibility import check
+from tidegate.errors import Invalid, Rejected
+from tidegate.ledger.ledger import folder_ledger
+from tidegate.proposal.expiry import BY
+from tidegate.proposal.policy import Limit, broken_table_limits
+from tidegate.proposal.report import any_differs, code_change
+from tidegate.proposal.tables import TableDifference, compare_table
+from tidegate.protocol.moved_sources import source_changes
+
+if TYPE_CHECKING:
+    from tidegate.backfill.open_backfill import OpenBackfill
+    from tidegate.coordinator import Coordinator
+    from tidegate.ledger.ledger import Ledger
+    from tidegate.records.records import BackfillDiscarded, BackfillRecord
+
+__all__ = [
+    "changes_nothing",
+    "choose_proposal",
+    "compare_again",
+    "made_by_this_code",
+    "refuse_broken",
+    "refuse_expired",
+    "refuse_sample",
+    "refuse_unheard",
+]
+
+
+def choose_proposal(live: Coordinator, name: str | None, command: str) -> str:
+    """Return the name of the proposal to accept: the given one, the only one, or the only one that was made by this
+    code."""
+    proposals = live.ledger.proposals()
+    names = [line.name for line in proposals]
+    if name is not None and name in names:
+        return name
+    candidates = proposals
+    if name is None and len(proposals) > 1:
+        candidates = made_by_this_code(live)
+    if name is None and len(candidates) == 1:
+        return candidates[0].name
+    pipeline = live.ledger.pipeline
+    if name is not None or not proposals:
+        problem = f"has no proposal {name or ''}".rstrip()
+    elif not candidates:
+        problem = "has several proposals, and none was made by this code"
+    else:
+        problem = "has several proposals"
+    raise Invalid(
+        f"pipeline {pipeline!r} {problem}",
+        expected=" or ".join(line.name for line in candidates or proposals) or "a proposal that was kept",
+        help="name it with --name" if names else f"make one: tidegate propose {command} --keep",
+        reason="NO_SUCH_PROPOSAL",
+    )
+
+
+def made_by_this_code(live: Coordinator) -> list[BackfillRecord]:
+    """Return the proposals of all rows whose checkpoints were made by today's code."""
+    now = live.graph.code_fingerprint()
+    return [line for line in live.ledger.proposals() if line.sample is None and _code_of(live, line.name) == now]
+
+
+def _code_of(live: Coordinator, name: str) -> str | None:
+    """Return the fingerprint of the code that made a proposal's last checkpoint."""
+    own = folder_ledger(live.ledger.line_home(name), live.ledger.pipeline, live.place.options)
+    head = own.view().last_completed
+    return head.plan.code_fingerprint if head is not None else None
+
+
+def refuse_expired(discarded: BackfillDiscarded, command: str) -> None:
+    """Raise Rejected if the proposal has expired: it would look as if it had been accepted."""
+    if discarded.by == BY:
+        raise Rejected(
+            f"proposal {discarded.name!r} has expired: nobody had worked on it for longer than proposal_ttl, and it is "
+            "removed",
+            expected="a proposal that is still there",
+            help=f"propose again: tidegate propose {command} --keep",
+            reason="PROPOSAL_EXPIRED",
+        )
+
+
+def refuse_sample(ledger: Ledger, name: str, command: str) -> None:
+    """Raise Rejected if the proposal has read only a sample."""
+    record = ledger.line(name)
+    if record is not None and record.sample is not None:
+        raise Rejected(
+            f"proposal {name!r} has read only {record.sample.share:.4g} of the keys: its tables lack the others",
+            expected="a proposal of all rows",
+            help=f"make one: tidegate propose {command} --keep; to end this one: tidegate propose {command} "
+            f"--discard {name}",
+            reason="ONLY_A_SAMPLE",
+        )
+
+
+def compare_again(line: OpenBackfill) -> dict[str, TableDifference]:
+    """Compare all tables of a proposal that has caught up with what the pipeline has made by now."""
+    return {table: compare_table(line, table) for table in tables_of(line)}
+
+
+def refuse_unheard(limits: Sequence[Limit]) -> None:
+    """Raise Invalid for limits on which an acceptance does not decide: it only compares tables again."""
+    unheard = [limit.text for limit in limits if limit.what not in ("rows", "schema")]
+    if unheard:
+        raise Invalid(
+            f"an acceptance does not look at {', '.join(map(repr, unheard))} again: it compares tables",
+            expected='limits on rows or columns, such as rows, "rows > 0.1 %" or schema',
+            help="leave out these limits: they belong to the proposal's report",
+            reason="BAD_LIMIT",
+        )
+
+
+def refuse_broken(name: str, tables: Mapping[str, TableDifference], limits: Sequence[Limit]) -> None:
+    """Raise Rejected if more differs by now than is allowed."""
+    broken = broken_table_limits(tables, limits)
+    if broken:
+        raise Rejected(
+            "\n    ".join([f"proposal {name!r} has caught up, and is not swapped in:", *broken]),
+            expected="no more rows that differ than its limits allow",
+            help="nothing has changed, and the proposal stays: propose again for a report, or accept it without limits",
+            reason="LIMIT_BROKEN",
+        )
+
+
+def changes_nothing(line: OpenBackfill, tables: Mapping[str, TableDifference]) -> bool:
+    """Return whether the pipeline continues as it is, without a swap: no row differs, and its own state is what this
+    code would have made, as far as the declaration tells."""
+    return not any_differs(tables) and _fits_present_state(line)
+
+
+def _fits_present_state(line: OpenBackfill) -> bool:
+    live = line.live
+    last = live.ledger.view().last_completed
+    if last is None or any(check(live, last, source_changes(live.ledger.view(), last))):
+        return False
+    change = code_change(live)
+    return not (change.parts or change.operators or change.results)
