@@ -85,6 +85,7 @@ def test_proposals_are_listed_reported_and_ended_by_a_click(page: Page, served: 
     page.has("becomes savepoint before-proposal-1", "dialog")
     seen(page, "proposal-accept")
     page.click("#dialog-cancel")
+    eventually("the dialog is closed", lambda: "Accept proposal-1?" not in page.text("body"))
     page.click("#act-discard-proposal-1")
     page.has("Its hidden tables and its report are removed.", "dialog")
     page.has("The pipeline's tables stay as they are.", "dialog")
