@@ -202,7 +202,7 @@ def look(made: Made, dag_file: Path, **run: str) -> None:
 def test_a_deadline_is_looked_at_by_a_process_of_its_own_and_not_for_runs_that_wait_for_a_replay(
     project: Project,
 ) -> None:
-    made = project.pipeline("in_process", gate=LATE + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    made = project.pipeline("in_process", gate=LATE + WRITES_DOWN, interval="never", arguments="notify=NOTIFY").feed()
     assert run(made, 1)[0] == "success"
     (made.folder / "told").unlink(missing_ok=True)
     forget_told(made)
@@ -215,7 +215,7 @@ def test_a_deadline_is_looked_at_by_a_process_of_its_own_and_not_for_runs_that_w
 
 
 def test_a_dag_that_a_helper_module_builds_is_found_by_its_dag_file(project: Project) -> None:
-    made = project.pipeline("by_helper", gate=LATE + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    made = project.pipeline("by_helper", gate=LATE + WRITES_DOWN, interval="never", arguments="notify=NOTIFY").feed()
     assert run(made, 1)[0] == "success"
     (made.folder / "told").unlink(missing_ok=True)
     forget_told(made)
@@ -253,7 +253,7 @@ def test_airflow_reads_the_dag_file_and_not_the_module_that_builds_the_dag(
 
 
 def test_two_who_look_at_one_moment_tell_once(project: Project) -> None:
-    made = project.pipeline("at_once", gate=LATE + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    made = project.pipeline("at_once", gate=LATE + WRITES_DOWN, interval="never", arguments="notify=NOTIFY").feed()
     assert run(made, 1)[0] == "success"
     (made.folder / "told").unlink(missing_ok=True)
     forget_told(made)
