@@ -15,7 +15,7 @@ from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
-from tidegate.sources import PostgresTable
+from tidegate.sources import PostgresChanges, PostgresTable
 
 pytestmark = in_turn(seconds=45)
 
@@ -107,3 +107,94 @@ def test_what_no_policy_takes_is_refused_before_anything_is_written(orders):
     with pytest.raises(Invalid, match=told):
         orders.checkpoint("one")
     assert orders.table("orders") == []
+
+
+SLOT = "tidegate_sold"
+
+
+class Changes(Shop):
+    """The same orders, by their changes."""
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("orders")
+        table = PostgresChanges(
+            "sold",
+            connection=CONNECTION,
+            slot=SLOT,
+            publication=SLOT,
+            schema="id bigint, n int, name string",
+            **self.policy,
+        )
+        pipeline.source("orders", table).sink("orders", DeltaAppend("tables/orders", schema_evolution="widen"))
+        return pipeline
+
+    def changes(self) -> list[tuple[str, dict[str, Any]]]:
+        """Each change with its values, in the order of the log."""
+        rows = sorted(self.table("orders"), key=lambda row: (row["_commit_lsn"], row["_change_number"]))
+        added = ("_commit_lsn", "_change_number", "_xid", "_commit_timestamp", "_unchanged", "_change_type")
+        found = []
+        for row in rows:
+            kept = {
+                name: value
+                for name, value in row.items()
+                if value is not None and name not in added and not name.startswith("_tidegate")
+            }
+            found.append((row["_change_type"], kept))
+        return found
+
+
+@pytest.fixture
+def changed(tmp_path, postgres, spark):
+    drop = f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
+    postgres.run(
+        drop,
+        f"DROP PUBLICATION IF EXISTS {SLOT}",
+        "DROP TABLE IF EXISTS sold",
+        "CREATE TABLE sold (id bigint PRIMARY KEY, n int, name varchar(9))",
+        "ALTER TABLE sold REPLICA IDENTITY FULL",
+        f"CREATE PUBLICATION {SLOT} FOR TABLE sold",
+        f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')",
+    )
+    changed = Changes(tmp_path, postgres=postgres)
+    changed.spark = spark
+    yield changed
+    postgres.run(drop, f"DROP PUBLICATION IF EXISTS {SLOT}")
+
+
+def test_changes_of_a_table_follow_its_columns_by_the_policy(changed):
+    changed.policy = {"on_new_column": "evolve", "on_type": "widen", "missing_columns": "null"}
+    changed.postgres.run("INSERT INTO sold VALUES (1, 5, 'Ann')")
+    changed.checkpoint("one")
+    changed.postgres.run(
+        'ALTER TABLE sold ADD COLUMN vip boolean, ADD COLUMN "N" int, ALTER COLUMN n TYPE bigint',
+        """INSERT INTO sold (id, n, name, vip, "N") VALUES (2, 6, 'Bob', true, 1)""",
+        "UPDATE sold SET n = 5000000000 WHERE id = 1",
+    )
+    assert changed.found(changed.checkpoint("two")) == [
+        ("N", "case", "int", 1),
+        ("n", "type", "bigint", 1),
+        ("vip", "new", "boolean", 1),
+    ]
+    changed.postgres.run("ALTER TABLE sold DROP COLUMN name", "UPDATE sold SET n = n + 1 WHERE id = 1")
+    changed.checkpoint("three")
+    assert changed.changes() == [
+        ("insert", {"id": 1, "n": 5, "name": "Ann"}),
+        ("insert", {"id": 2, "n": 6, "name": "Bob", "_rescued": '{"vip":true,"N":1}'}),
+        ("update_preimage", {"id": 1, "n": 5, "name": "Ann"}),
+        ("update_postimage", {"id": 1, "name": "Ann", "_rescued": '{"n":5000000000}'}),
+        ("update_preimage", {"id": 1, "n": 5_000_000_000}),
+        ("update_postimage", {"id": 1, "n": 5_000_000_001}),
+    ]
+
+
+def test_changes_that_no_policy_takes_are_refused_before_anything_is_written(changed):
+    changed.postgres.run("ALTER TABLE sold ADD COLUMN vip boolean", "INSERT INTO sold VALUES (1, 5, 'Ann', true)")
+    changed.policy = {"on_new_column": "refuse"}
+    with pytest.raises(Invalid, match="column 'vip' \\(boolean\\) is not in the schema"):
+        changed.checkpoint("one")
+    assert changed.table("orders") == []
+
+
+def test_columns_that_the_source_of_changes_adds_cannot_be_declared():
+    source = PostgresChanges("t", connection="c", slot="s", publication="p", schema="id bigint, _xid bigint")
+    assert "schema: the source adds the column '_xid' itself; leave it out" in source.problems()

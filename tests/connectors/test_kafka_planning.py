@@ -20,7 +20,8 @@ from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.connectors.kafka import cluster as kafka_cluster
 from tidegate.connectors.kafka import topic as kafka_topic
-from tidegate.connectors.kafka.avro import Registry, Undecodable
+from tidegate.connectors.kafka.avro.registry import Registry
+from tidegate.connectors.kafka.avro.values import Undecodable
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.place import Place
 from tidegate.records.records import Json

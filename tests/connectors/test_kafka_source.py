@@ -413,6 +413,68 @@ def test_bad_avro_is_refused_with_its_place_or_kept_in_base64(
         assert problem in told.what
 
 
+def test_fields_of_avro_that_the_schema_lacks_are_rescued_and_become_typed_columns(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext, registry: SchemaRegistry
+) -> None:
+    moment = {"type": "long", "logicalType": "timestamp-micros"}
+    inner = {
+        "type": "record",
+        "name": "inner",
+        "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "long"}],
+    }
+    fields = {"id": "long", "n": ["long", "double", "string"], "vip": "boolean", "seen": moment, "ID": "string"}
+    fields |= {"inside": inner, "mixed": ["long", "inner"]}
+    record = {"type": "record", "name": "r", "fields": [{"name": k, "type": v} for k, v in fields.items()]}
+    number = registry.register(record)
+
+    def sent(**changes: Any) -> bytes:
+        row = {"id": 1, "n": 1, "vip": True, "seen": NOON, "ID": "x", "inside": {"a": 1, "b": 2}, "mixed": 5}
+        return registry.encoded(number, row | changes)
+
+    values = [sent(), sent(id=2, n=2**40), sent(id=3, n="many", mixed={"a": 1, "b": 2})]
+    kafka_broker.send(topic, [(None, value) for value in values], partition=0)
+    schema = "id long, n int, inside struct<a:bigint>"
+    source = avro_source(
+        kafka_broker, topic, registry, schema=schema, on_new_column="evolve", on_type="widen", metadata=["offset"]
+    )
+    splits = source.plan(None, context).splits
+    survey = source.survey(spark, splits, context)
+    assert survey is not None
+    assert survey.drift is not None
+    assert survey.drift.records == 3
+    found = {column.path: (column.kind, column.type, column.wider, column.records) for column in survey.drift.found}
+    assert found == {
+        "ID": ("case", "string", "", 3),
+        "inside.b": ("new", "bigint", "", 3),
+        "mixed": ("new", "string", "", 3),
+        "n": ("type", "string", "bigint", 2),
+        "seen": ("new", "timestamp", "", 3),
+        "vip": ("new", "boolean", "", 3),
+    }
+    rows = source.read(spark, splits, context).orderBy("_offset").collect()
+    assert [(row.id, row.n, row.inside.a) for row in rows] == [(1, 1, 1), (2, None, 1), (3, None, 1)]
+    assert json.loads(rows[1]["_rescued"]) == {
+        "vip": True, "seen": "2026-03-01T12:00:00Z", "ID": "x", "inside.b": 2, "mixed": 5, "n": 2**40,
+    }  # fmt: skip
+    ddl = "id long, n bigint, inside struct<a:bigint>, mixed string, seen timestamp, vip boolean"
+    evolved = source.with_schema(SourceSchema(ddl=ddl))
+    after = evolved.read(spark, splits, context).orderBy("_offset").collect()
+    assert [(row.n, row.vip, row.mixed) for row in after] == [
+        (1, True, "5"), (2**40, True, "5"), (None, True, '{"a":1,"b":2}'),
+    ]  # fmt: skip
+    assert json.loads(after[2]["_rescued"]) == {"ID": "x", "inside.b": 2, "n": "many"}
+
+
+def test_avro_with_a_field_that_the_schema_lacks_may_be_refused(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext, registry: SchemaRegistry
+) -> None:
+    kafka_broker.send(topic, [(None, registry.encoded(registry.register(NEW), order()))], partition=0)
+    source = avro_source(kafka_broker, topic, registry, on_new_column="refuse")
+    told = refusal(read(spark, source, context))
+    assert "record with keys that the schema lacks" in told.what
+    assert "'unasked'" in str(told.quoted)
+
+
 def test_workers_log_in_at_the_registry_and_tell_when_it_is_away(
     spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
 ) -> None:

@@ -253,6 +253,8 @@ def test_columns_are_added_and_made_wider_at_once(publishing, postgres):
         ("CREATE VIEW shown AS SELECT n FROM t", "rule _RETURN on view shown"),
         ("ALTER TABLE t ADD COLUMN twice integer GENERATED ALWAYS AS (n * 2) STORED", "default value for column twice"),
         ("CREATE POLICY few ON t USING (n < 5)", "policy few on table t"),
+        ("DROP PUBLICATION IF EXISTS few; CREATE PUBLICATION few FOR TABLE t WHERE (n < 5)", "in publication few"),
+        ("CREATE FUNCTION lowest() RETURNS integer BEGIN ATOMIC SELECT min(n) FROM t; END", "function lowest()"),
     ],
 )
 def test_what_keeps_a_column_from_becoming_wider_is_named_before_anything_is_staged(

@@ -27,12 +27,13 @@ from tidegate import Pipeline, seams
 from tidegate.dag import build_dag
 from tidegate.dag.tasks import notices
 from tidegate.dag.tasks.deadlines import look_at_promises, look_from_triggerer
-from tidegate.dag.tasks.notices import checked_notifiers
+from tidegate.dag.tasks.notices import about_completed, checked_notifiers
 from tidegate.errors import Invalid
 from tidegate.history.promises import promises_now
+from tidegate.history.schemas.drift import news_of
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import control
-from tidegate.records.records import HookProgress
+from tidegate.records.records import Drift, FoundColumn, HookProgress, KnownColumn, SourceSchema
 from tidegate.seams import new_id
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
@@ -59,7 +60,7 @@ def raises(context):
 
 NOTIFY = {
     event: [raises, WriteDown("{{ tidegate.pipeline }}: {{ tidegate.summary }}")]
-    for event in ("held", "suspended", "quarantined", "recovered", "stale", "fresh")
+    for event in ("held", "suspended", "quarantined", "drifted", "recovered", "stale", "fresh")
 }
 """
 NEEDS_A_TASK = """
@@ -103,6 +104,34 @@ def test_a_suspension_and_the_recovery_from_it_are_told_once(project: Project) -
     assert told(made)[1:] == [["recovered", 3, "suspends: checkpoint 3 is completed, after 1 aborted one"]]
     assert run(made, 4)[0] == "success"
     assert len(told(made)) == 2
+
+
+def test_a_new_column_is_told_once(project: Project) -> None:
+    made = project.pipeline("drifts", gate=WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    ledger = made.ledger
+    vip = FoundColumn(path="vip", kind="new", type="boolean", records=2, file="2.json")
+    address = FoundColumn(path="ann@example.org", kind="new", type="bigint", records=1)
+    amount = FoundColumn(path="amount", kind="type", type="bigint", records=1, wider="bigint")
+    schema = SourceSchema(ddl="id bigint, amount int", evolves=True)
+    assert run(made, 1)[0] == "success"
+    entry = ledger.entry(1)
+    assert entry is not None
+    assert list(about_completed(entry, ledger)) == []
+    (name,) = entry.plan.sources
+    plan = structs.replace(entry.plan, sources={name: structs.replace(entry.plan.sources[name], schema=schema)})
+    acks = {}
+    for job, acked in entry.acks.items():
+        ack = structs.replace(acked.ack, drift={name: Drift(found=[address, amount, vip], records=3)})
+        acks[job] = replace(acked, ack=ack)
+    (notice,) = about_completed(replace(entry, plan=plan, acks=acks), ledger)
+    assert (notice.event, notice.checkpoint) == ("drifted", 1)
+    assert notice.summary == (
+        f"checkpoint 1 has found at source {name}: new columns vip boolean; 1 key that becomes no column; amount "
+        "becomes bigint"
+    )
+    known = structs.replace(schema, known={"vip": KnownColumn(type="boolean", checkpoint=1)})
+    known.known["ann@example.org"] = KnownColumn(type="bigint", checkpoint=1)
+    assert news_of(known, Drift(found=[address, vip], records=2), 2) == ""
 
 
 def test_a_suspension_by_somebody_is_told_by_the_next_run(project: Project) -> None:

@@ -439,9 +439,11 @@ def wider(kind: str, values: list[Any]) -> str:
     """Return the type of a column after it got values that it could not hold."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if kind == "int":
-        if any(isinstance(number, float) for number in numbers):
+        has_fractions = any(isinstance(number, float) for number in numbers)
+        if has_fractions and not any(is_rounded_by_doubles(number) for number in numbers):
             return "double"
-        return "bigint" if any(abs(number) < 2**63 for number in numbers) else kind
+        whole = [number for number in numbers if isinstance(number, int)]
+        return "bigint" if any(abs(number) < 2**63 for number in whole) else kind
     if kind.startswith("decimal("):
         precision, scale = map(int, kind[8:-1].split(","))
         plain = [figures(number) for number in numbers if "e" not in str(number)]
@@ -449,6 +451,11 @@ def wider(kind: str, values: list[Any]) -> str:
         whole = max([precision - scale, *(before for before, _ in plain)])
         return f"decimal({whole + places},{places})" if whole + places <= 38 else kind
     return kind
+
+
+def is_rounded_by_doubles(number: Any) -> bool:
+    """Return whether it is a whole number so large that doubles hold only some of its kind."""
+    return isinstance(number, int) and abs(number) > 2**53
 
 
 def type_of(value: Any) -> str:
@@ -494,7 +501,7 @@ def as_type(value: Any, kind: str) -> tuple[bool, Any]:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return False, None
     if kind == "double":
-        return True, float(value)
+        return not is_rounded_by_doubles(value), float(value)
     if kind.startswith("decimal("):
         precision, scale = map(int, kind[8:-1].split(","))
         before, behind = figures(value)

@@ -127,6 +127,10 @@ class MendedLife(Life):
     def told_kind(self) -> Kind:
         return MENDED_KINDS[self.kind]
 
+    @property
+    def drifts(self) -> bool:
+        return False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.play.limit(num_retained=self.dice.choice([4, 100, 100]))

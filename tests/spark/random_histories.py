@@ -17,7 +17,8 @@ fading    totals, first rows, fields and a lookup table that expire by event tim
           new code adds counts of distinct values, fields and an output
 
 In every third life checkpoints are made by event: whoever watches the sources must ask for one if rows wait, and only
-then.
+then. In every second life some records have a key that the schema lacks, of any type: its values are in its column, as
+soon as it is one, or in the rescue column.
 
 `python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
 """
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import math
 import random
 import shutil
@@ -65,6 +67,8 @@ from tidegate.verify.recovery import verify_next_run
 __all__ = ["ACTS", "Life", "told"]
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+DRIFTED: list[Any] = [True, False, 5, 2.5, "x", "7", None, [1, 2], {"a": 1}]
+"""Values of a key that the schema lacks."""
 NEVER_S = 1e9
 FAULTS = ("", "", "crash", "early", "twice", "abort", "fenced")
 ACTS = ("checkpoint",) * 4 + ("back", "back", "name", "forget", "fork", "stop", "unpublished", "change", "edit")
@@ -152,6 +156,11 @@ class Life:
         return self.seed % 3 == 1
 
     @property
+    def drifts(self) -> bool:
+        """Whether records have a key that the schema lacks."""
+        return self.seed % 2 == 0
+
+    @property
     def kind(self) -> str:
         """What its pipeline has."""
         return list(KINDS)[self.seed % len(KINDS)]
@@ -171,6 +180,7 @@ class Life:
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
+        self.drift_dice = random.Random(f"drift {self.seed}")  # so that all else is as it was before there was any
         self.root.mkdir(parents=True)
         self.play = self._play("main")
         self.play.limit(num_retained=self.dice.choice([1, 2, 4]))
@@ -183,7 +193,10 @@ class Life:
         return made
 
     def _code(self) -> Callable[[Pipeline], None]:
-        return lambda pipeline, version=self.version: build(pipeline, version, self.kind, KINDS[self.kind])  # type: ignore[misc]
+        def code(pipeline: Pipeline, version: int = self.version) -> None:
+            build(pipeline, version, self.kind, KINDS[self.kind], drifts=self.drifts)
+
+        return code
 
     # -- what befalls it
 
@@ -332,6 +345,8 @@ class Life:
             number = len(self.all)
             at = BEGIN + timedelta(minutes=10 * number)
             rows.append({"id": number, "k": self.dice.choice("abc"), "v": self._value(number), "at": at.isoformat()})
+            if self.drifts and self.drift_dice.random() < 0.6:
+                rows[-1]["vip"] = self.drift_dice.choice(DRIFTED)
             self.all.append(rows[-1])
         self.play.feed(rows)
         self.waiting += rows
@@ -355,11 +370,20 @@ class Life:
         return "; ".join(self.story)
 
 
-def build(pipeline: Pipeline, version: int, kind: str, told_kind: Kind, gate: Gate | None = None) -> None:
+def build(
+    pipeline: Pipeline, version: int, kind: str, told_kind: Kind, gate: Gate | None = None, *, drifts: bool = False
+) -> None:
     """Tables are in a folder of the pipeline's name. gate: sets rows aside, in front of all."""
     here = f"tables/{pipeline.name}"
-    rows = sources(pipeline, "id long, k string, v double, at timestamp", event_time="at", watermark="1 hour")
+    columns = {"id": "long", "k": "string", "v": "double", "at": "timestamp"}
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    policy: Any = {"on_new_column": "evolve", "on_type": "rescue"} if drifts else {}
+    rows = sources(pipeline, schema, policy=policy, event_time="at", watermark="1 hour")
     rows = rows if gate is None else rows.gate(gate, name="checked")
+    if drifts:
+        all_that_was_said = pipeline.stage(rows, name="said")(lambda rows: rows.drop("k", "v", "at"))
+        all_that_was_said.sink("said", DeltaAppend(f"{here}/said", schema_evolution="add"))
+        rows = rows.select(*columns, name="declared")
 
     @pipeline.stage(rows)
     def marked(rows: Any) -> Any:
@@ -795,6 +819,8 @@ def told(life: Life) -> list[str]:
     compare(
         "what counts", Counter(row["id"] for row in life.all), Counter(id for made in life.history for id in made.read)
     )
+    if life.drifts:
+        compare("said", said(life.play), Counter((row["id"], text_of(row.get("vip"))) for row in rows))
     compare("more", shown(life.play, "more", "id", "version"), Counter(each for each in marked if each[1]))
     sums = totals(life.history)
     compare("totals", shown(life.play, "totals", "k", "total"), Counter(sums.items()))
@@ -815,6 +841,20 @@ def told(life: Life) -> list[str]:
     for each in savepoint.savepoints(life.play.ledger):
         wrong += verify_savepoint(life.play.coordinator(), each.name)
     return wrong + list(verify_next_run(life.play.coordinator(), lambda plan: None).problems)
+
+
+def said(play: SmallPipeline) -> Counter[Any]:
+    """The values of the key that the schema lacks, as texts: in its column or in the rescue column."""
+    found: Counter[Any] = Counter()
+    for row in play.rows(f"tables/{play.name}/said"):
+        rescued = json.loads(row["_rescued"] or "{}")
+        found[row["id"], text_of(rescued.get("vip", row.get("vip")))] += 1
+    return found
+
+
+def text_of(value: object) -> str | None:
+    """A value of JSON as a column of texts has it."""
+    return value if isinstance(value, str | None) else json.dumps(value, separators=(",", ":"))
 
 
 def _gone_back_to(ledger: Ledger, named: set[int]) -> set[int]:

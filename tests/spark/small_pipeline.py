@@ -136,6 +136,9 @@ def put_in_jobs(pipeline: Pipeline) -> None:
             pipeline._stages[place] = replace(stage, job=readers[stage.name])
 
 
-def sources(pipeline: Pipeline, schema: str, name: str = "rows", max_files: int = 1000, **options: Any) -> Any:
-    """A source of all files that `SmallPipeline.feed` lets land under this name."""
-    return pipeline.source(name, Files(f"landing/{name}/*.json", schema=schema, max_files=max_files), **options)
+def sources(
+    pipeline: Pipeline, schema: str, name: str = "rows", max_files: int = 1000, policy: Any = None, **options: Any
+) -> Any:
+    """A source of all files that `SmallPipeline.feed` lets land under this name. policy: for what the schema lacks."""
+    files = Files(f"landing/{name}/*.json", schema=schema, max_files=max_files, **(policy or {}))
+    return pipeline.source(name, files, **options)

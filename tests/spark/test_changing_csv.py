@@ -228,3 +228,37 @@ def test_five_thousand_new_fields_are_bounded_and_told(tmp_path: Path, spark: An
     assert schema is not None
     assert schema.ddl == "`id` bigint, `name` string"
     assert [len(json.loads(row["_rescued"])) for row in orders.table("orders")] == [5_000, 5_000]
+
+
+def test_a_column_of_csv_becomes_as_wide_as_its_numbers(tmp_path: Path, spark: Any) -> None:
+    orders = Numbers(tmp_path)
+    orders.spark = spark
+    orders.land("1.csv", "id,n,rate,amount,name\n1,5,7,1.25,7\n")
+    orders.checkpoint("one")
+    orders.land("2.csv", "id,n,rate,amount,name\n2,5000000000,2.5,1.2575,x\n3,+007,007,many,y\n4,2,1e3,,\n")
+    second = orders.ledger.entry(orders.checkpoint("two"))
+    assert second is not None
+    found = second.acks["main"].ack.drift["orders"].found
+    assert [(each.path, each.type, each.records, each.wider) for each in found] == [
+        ("amount", "string", 2, "decimal(8,4)"),
+        ("n", "bigint", 1, "bigint"),
+        ("rate", "double", 2, "double"),
+    ]
+    orders.land("3.csv", "id,n,rate,amount,name\n5,5000000001,0.5,2.0001,z\n6,1,9007199254740993,3,z\n")
+    orders.checkpoint("three")
+    rows = {row["id"]: row for row in orders.table("orders")}
+    assert [(rows[id]["n"], rows[id]["rate"]) for id in (1, 2, 3, 4)] == [(5, 7.0), (None, None), (7, 7.0), (2, None)]
+    assert json.loads(rows[2]["_rescued"]) == {"n": "5000000000", "rate": "2.5", "amount": "1.2575"}
+    assert (rows[5]["n"], rows[5]["rate"], rows[5]["amount"]) == (5_000_000_001, 0.5, Decimal("2.0001"))
+    assert (rows[6]["rate"], rows[6]["_rescued"]) == (None, '{"rate":"9007199254740993"}'), "a double would round it"
+
+
+class Numbers(Shop):
+    """Numbers of several types, as CSV."""
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("orders")
+        schema = "id long, n int, rate int, amount decimal(6,2), name string"
+        files = Files("landing/*.csv", schema=schema, options={"header": True}, on_type="widen")
+        pipeline.source("orders", files).sink("orders", DeltaAppend("tables/orders", schema_evolution="widen"))
+        return pipeline

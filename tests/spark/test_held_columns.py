@@ -15,7 +15,9 @@ from tidegate import Pipeline
 from tidegate.backfill import begin, replay, swap
 from tidegate.checkpoint.approvals import answer, approval_text
 from tidegate.coordinator import Outcome
+from tidegate.errors import Invalid
 from tidegate.execution.loop import Observer, Schedule
+from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
@@ -28,10 +30,11 @@ class Shop(World):
     """Orders as they come."""
 
     policy: dict[str, Any]
+    waiting: dict[str, Any] = {}
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline("orders")
-        orders = pipeline.source("orders", Files("landing/*.json", schema="id long", **self.policy))
+        orders = pipeline.source("orders", Files("landing/*.json", schema="id long", **self.policy), **self.waiting)
         pipeline.sql("SELECT * FROM orders WHERE id > 0", name="all").sink(
             "orders", DeltaAppend("tables/orders", schema_evolution="add")
         )
@@ -147,3 +150,25 @@ def test_a_backfill_does_not_ask_again(orders: Shop) -> None:
     assert swap(line, by="ann", choices={}, wait=never).error is None
     orders.publish()
     assert orders.orders() == {1: {"_rescued": '{"vip":true}'}, 2: {"vip": True}}
+
+
+def test_a_hold_waits_as_long_as_the_source_says_and_then_has_the_answer_that_it_says(orders: Shop) -> None:
+    pipeline = Pipeline("orders")
+    files = Files("landing/*.json", schema="id long", on_new_column="hold")
+    held = pipeline.source("orders", files, hold_for="3 days", unanswered="approve")
+    held.sink("orders", DeltaAppend("tables/orders"))
+    (gate,) = [stage.gate for stage in pipeline.graph().stages if isinstance(stage, GateNode)]
+    assert (gate.hold_record.limit_s, gate.hold_record.default) == (3 * 86_400, "approve")
+    orders.waiting = {"hold_for": 0, "unanswered": "approve"}
+    orders.land("1.json", {"id": 1, "vip": True})
+    orders.checkpoint("one")
+    orders.land("2.json", {"id": 2, "vip": False})
+    orders.checkpoint("two")
+    assert orders.orders() == {1: {"_rescued": '{"vip":true}'}, 2: {"vip": False}}
+
+
+def test_a_source_that_holds_nothing_has_nobody_to_wait_for() -> None:
+    pipeline = Pipeline("orders")
+    pipeline.source("orders", Files("landing/*.json", schema="id long", on_new_column="evolve"), hold_for="1 hour")
+    with pytest.raises(Invalid, match="hold_for and unanswered are for on_new_column='hold'"):
+        pipeline.graph()

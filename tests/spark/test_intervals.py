@@ -213,3 +213,21 @@ def test_an_interval_without_files_is_empty_or_not_ready_by_choice(world: Hourly
     with pytest.raises(Unavailable, match="has no files yet") as error:
         world.make("not yet", 12)
     assert error.value.reason == "INTERVAL_NOT_READY"
+
+
+def test_columns_follow_from_interval_to_interval(tmp_path: Path, spark: Any) -> None:
+    world = Hourly(tmp_path, spark, schema_evolution="add")
+    pattern = "landing/{start:%Y-%m-%d}/{start:%H}-*.json"
+    world.source = Files(pattern, schema="id long, at timestamp", on_new_column="evolve", on_type="rescue")
+    for hour in range(3):
+        world.write(hour, [100 * hour])
+    for hour in (1, 2):
+        path = world.root / "landing" / "2026-03-01" / f"{hour:02d}-rows.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"vip": hour == 1}))
+
+    def said() -> dict[int, tuple[bool | None, str | None]]:
+        return {row["id"]: (row.get("vip"), row["_rescued"]) for row in world.table("all")}
+
+    for hour in range(3):
+        world.make(f"hour {hour}", hour)
+    assert said() == {0: (None, None), 100: (None, '{"vip":true}'), 200: (False, None)}

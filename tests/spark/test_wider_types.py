@@ -124,6 +124,50 @@ def test_a_rollback_returns_to_the_narrow_type_and_the_tables_stay_readable(tmp_
     assert {row["country"]: row["spent"] for row in orders.by_spark("totals")} == {"AT": 5 + BIG}
 
 
+class OnlyOrders(Shop):
+    """Orders as they come, by a schema that may be declared anew."""
+
+    schema_of_source = "id long, country string, amount int, price decimal(6,2)"
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("orders")
+        orders = pipeline.source("orders", Files("landing/*.json", schema=self.schema_of_source, on_type="widen"))
+        orders.sink("orders", DeltaAppend("tables/orders", schema_evolution="widen"))
+        return pipeline
+
+
+def test_after_a_rollback_a_column_may_become_wider_in_another_way_than_its_table(tmp_path: Path, spark: Any) -> None:
+    """Two decimals have a third that holds both. A bigint and a double have none: the refusal says what to declare."""
+    orders = OnlyOrders(tmp_path)
+    orders.spark = spark
+    orders.land("1.json", order(1, "AT", 5))
+    first = orders.checkpoint("one")
+    orders.land("2.json", order(2, "AT", BIG, price=1.2575))
+    orders.checkpoint("two")
+    orders.land("3.json", order(3, "AT", BIG, price=1.2575))
+    orders.checkpoint("three")
+    assert orders.coordinator().roll_back(first, run="back", by="ann").error is None
+    orders.publish()
+    for name in ("2.json", "3.json"):
+        (tmp_path / "landing" / name).unlink()
+    orders.land("4.json", order(4, "AT", 2.5, price=1234567.5))
+    orders.checkpoint("four")
+    orders.land("5.json", order(5, "AT", 3.5, price=7654321.5))
+    id = orders.trigger("five")
+    with pytest.raises(Invalid, match="'amount' is double; the table has bigint") as refused:
+        orders.work(id)
+    orders.coordinator().abort(id, "TEST")
+    assert "declare it there with the table's type" in str(refused.value.help)
+    orders.schema_of_source = "id long, country string, amount bigint, price decimal(6,2)"
+    orders.checkpoint("again")
+    rows = {row["id"]: row for row in orders.by_spark("orders")}
+    assert {id: row["price"] for id, row in rows.items()} == {
+        1: Decimal("1.2500"), 4: None, 5: Decimal("7654321.5000"),
+    }  # fmt: skip
+    assert {id: row["amount"] for id, row in rows.items()} == {1: 5, 4: None, 5: None}
+    assert rows[5]["_rescued"] == '{"amount":3.5}'
+
+
 @pytest.mark.parametrize("cuts", ["own", "recorded"])
 def test_a_backfill_reads_with_the_types_of_today_or_of_the_past(tmp_path: Path, spark: Any, cuts: Any) -> None:
     orders = shop(tmp_path, spark)
@@ -280,3 +324,34 @@ def test_the_log_of_a_wider_table_is_as_delta_wants_it(tmp_path: Path, spark: An
     orders.land("5.json", order(5, "AT", 7) | {"vip": True})
     orders.checkpoint("run 5")
     assert {row["id"]: row["vip"] for row in orders.by_spark("orders")}[5] is True
+
+
+class Ranked(Shop):
+    """Orders beside the highest price of their country, which is retracted when a higher one comes."""
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("orders")
+        schema = "id long, country string, amount int, price decimal(6,2)"
+        orders = pipeline.source("orders", Files("landing/*.json", schema=schema, on_type="widen"))
+        highest = orders.aggregate(by="country", most="max(price)", largest="max(amount)", uid="highest")
+        joined = orders.join(highest, on="country", uid="joined")
+        joined.sink("joined", DeltaUpsert("tables/joined", keys=["id"], schema_evolution="widen"))
+        return pipeline
+
+
+def test_a_join_retracts_rows_that_it_stored_with_a_narrower_type(tmp_path: Path, spark: Any) -> None:
+    """The ids of its rows depend on the places of a decimal, and on whether a number is a double."""
+    orders = Ranked(tmp_path)
+    orders.spark = spark
+    orders.land("1.json", order(1, "AT", 5, price=2.5), order(2, "DE", 7))
+    orders.checkpoint("one")
+    orders.land("2.json", order(3, "AT", 0.5, price=1.2575))
+    orders.checkpoint("two")
+    orders.land("3.json", order(4, "AT", 7.5, price=2.5001))
+    orders.checkpoint("three")
+    highest = {"AT": (Decimal("2.5001"), 7.5), "DE": (Decimal("1.2500"), 7.0)}
+    rows = orders.table("joined")
+    assert {row["id"] for row in rows} == {1, 2, 3, 4}
+    assert {row["id"]: (row["most"], row["largest"]) for row in rows} == {
+        row["id"]: highest[row["country"]] for row in rows
+    }

@@ -35,37 +35,41 @@ _TIMES = {
 }
 
 
-DRIFTED = "drifted, by a key"
-"""A key that the schema lacks."""
+DRIFTED = ("drifted, by a key", "drifted")
+"""Keys that the schema lacks: no table can have the first one as a column."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Records with a further key: it is rescued, and all else is read as without it."""
+    """Records with a further key: it is rescued, or becomes a column, and all else is read as without it."""
 
     since: int
     """The number of the first file whose records have it."""
     on_type: str
+    on_new_column: str
+    key: str
 
     @classmethod
     def of(cls, dice: random.Random, kind: Kind, format: str, files: int) -> Drift | None:
         """None: for inputs that have no policy, and for half of those that may have one."""
-        if format not in ("json", "parquet") or "char(" in kind.type or dice.random() < 0.5:
+        if format not in ("json", "parquet", "csv") or "char(" in kind.type or dice.random() < 0.5:
             return None
-        return cls(dice.randrange(files), dice.choice(["rescue", "widen", "refuse"]))
+        since, on_type = dice.randrange(files), dice.choice(["rescue", "widen", "refuse"])
+        return cls(since, on_type, dice.choice(["rescue", "evolve"]), dice.choice(DRIFTED))
 
     @property
     def policy(self) -> dict[str, str]:
-        return {"on_new_column": "rescue", "on_type": self.on_type}
+        return {"on_new_column": self.on_new_column, "on_type": self.on_type}
 
     @property
     def sql(self) -> str:
         """An expression for `id` that fails if anything else was rescued."""
-        expected = json.dumps({DRIFTED: True}, separators=(",", ":"))
-        return f"CASE WHEN _rescued IS NULL OR _rescued = '{expected}' THEN id ELSE raise_error(_rescued) END AS id"
+        expected = [json.dumps({self.key: value}, separators=(",", ":")) for value in (True, "true")]
+        rescued = ", ".join(f"'{text}'" for text in expected)  # all fields of CSV are texts
+        return f"CASE WHEN _rescued IS NULL OR _rescued IN ({rescued}) THEN id ELSE raise_error(_rescued) END AS id"
 
     def __str__(self) -> str:
-        return f"a further key since file {self.since}, types {self.on_type}"
+        return f"a further key {self.key!r} since file {self.since}, keys {self.on_new_column}, types {self.on_type}"
 
 
 @dataclass(frozen=True)
@@ -154,9 +158,12 @@ class Input:
         line = F.to_json(row, _TIMES) if is_json else F.to_csv(row, _TIMES | spaces | {"escape": '"'})
         lines = [each[0] for each in frame.select(line).collect()]
         for number, (begin, end) in enumerate(self.bounds):
+            names = list(frame.columns)
             if self.drift is not None and number >= self.drift.since:
-                lines[begin:end] = [f"{{{json.dumps(DRIFTED)}:true,{each[1:]}" for each in lines[begin:end]]
-            head = [_csv_line(frame.columns)] if self.format == "csv" else []
+                names = [self.drift.key, *names]
+                first = f"{{{json.dumps(self.drift.key)}:true," if is_json else "true,"
+                lines[begin:end] = [f"{first}{each[1:] if is_json else each}" for each in lines[begin:end]]
+            head = [_csv_line(names)] if self.format == "csv" else []
             text = "".join(each + "\n" for each in [*head, *lines[begin:end]])
             (folder / f"{number}.{self.format}").write_text(text, newline="")
         reader = spark.read.schema(self.schema).options(**self.options)
@@ -167,7 +174,7 @@ class Input:
         for number, (begin, end) in enumerate(self.bounds):
             part = rows.slice(begin, end - begin)
             if not prefix and self.drift is not None and number >= self.drift.since:
-                part = part.append_column(DRIFTED, pyarrow.repeat(True, part.num_rows))
+                part = part.append_column(self.drift.key, pyarrow.repeat(True, part.num_rows))
             pyarrow.parquet.write_table(part, folder / f"{prefix}{number}.parquet")
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.connectors.schema.drift import columns_after, select_new_columns
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy
@@ -22,12 +22,24 @@ class NewColumns(Gate):
 
     Approved, the key becomes a column with the next plan, if it can. Each key is asked about once: again only if it was
     null until then, and so had no type.
+
+    hold_for: how long to wait for a person. None waits without limit.
+    unanswered: the answer that counts after that.
     """
 
     kind: ClassVar[str] = "new-columns"
 
+    def __init__(
+        self, hold_for: float | str | None = "1 day", unanswered: Literal["approve", "reject"] = "reject"
+    ) -> None:
+        self.hold_for = hold_for
+        self.unanswered = unanswered
+
     def describe(self) -> Json:
-        return {"on_new_column": "hold"}
+        described: Json = {"on_new_column": "hold"}
+        if (self.hold_for, self.unanswered) != ("1 day", "reject"):
+            described |= {"hold_for": self.hold_for, "unanswered": self.unanswered}
+        return described
 
     @property
     def policies(self) -> frozenset[Policy]:

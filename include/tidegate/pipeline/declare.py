@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -870,6 +870,8 @@ class Pipeline:
         bounded: bool = False,
         max_ahead: float | str | None = None,
         max_per_checkpoint: Adaptive | None = None,
+        hold_for: float | str | None = "1 day",
+        unanswered: Literal["approve", "reject"] = "reject",
     ) -> Stream:
         """Read from a source, and return the stream of its rows.
 
@@ -889,13 +891,28 @@ class Pipeline:
             joins.
         max_per_checkpoint: `Adaptive()` reads as much per checkpoint as can be processed within the interval, up to the
             source's own limits.
+        hold_for: with `on_new_column="hold"`, how long a checkpoint with new keys waits for a person, such as "3 days".
+            None waits without limit.
+        unanswered: the answer that counts after that: "reject" or "approve".
         """
+        says_how_to_wait = (hold_for, unanswered) != ("1 day", "reject")
         self._sources.append(
-            SourceNode(name, source, event_time, watermark, max_per_checkpoint, idle_timeout, bounded, max_ahead)
+            SourceNode(
+                name,
+                source,
+                event_time,
+                watermark,
+                max_per_checkpoint,
+                idle_timeout,
+                bounded,
+                max_ahead,
+                says_how_to_wait,
+            )
         )
         stream = Stream(self, name)
         if isinstance(source, Source) and source.schema_policy.on_new_column == "hold":
-            return stream.gate(NewColumns(), name=generated_name([name, "new-columns"]))
+            gate = NewColumns(hold_for, unanswered)
+            return stream.gate(gate, name=generated_name([name, "new-columns"]))
         return stream
 
     def stage(

@@ -2,8 +2,8 @@
 
 new column        null in stored rows
 missing column    dropped: all rows are rewritten once, so that it cannot reappear with old values
-wider type        all rows are rewritten once: see connectors/schema/widening.py; if rows have an id, the id must stay
-                  the same: see spark/row_id.py
+wider type        all rows are rewritten once: see connectors/schema/widening.py; if rows have an id, it must stay the
+                  same (see spark/row_id.py), or be computed again
 other changes     refused
 """
 
@@ -17,7 +17,7 @@ from tidegate.delta.log.schema import columns, differences, render
 from tidegate.records.records import Json
 from tidegate.state.columns import OWN
 
-__all__ = ["RECOMPUTE", "needs_rewrite", "refusals"]
+__all__ = ["RECOMPUTE", "changes_row_ids", "needs_rewrite", "refusals"]
 
 RECOMPUTE = "or recompute everything with this code, and swap it in: tidegate backfill MODULE:PIPELINE --from beginning"
 """The remedy for a state that cannot continue, if its input can be read again."""
@@ -28,11 +28,17 @@ _WHOLE = ("byte", "short", "integer", "long")
 _ROW_ID = "_row"
 
 
-def refusals(before: Json, now: Json, keys: list[str]) -> list[str]:
-    """Return why a state with the columns `before` cannot continue with `now`. Empty: it can."""
+def refusals(before: Json, now: Json, keys: list[str], *, can_compute_ids: bool = False) -> list[str]:
+    """Return why a state with the columns `before` cannot continue with `now`. Empty: it can.
+
+    can_compute_ids: the ids of rows can be computed again from their other columns.
+    """
     old_types = {name: field["type"] for name, field in columns(before).items()}
     new_types = {name: field["type"] for name, field in columns(now).items()}
     has_row_ids = _ROW_ID in {*old_types, *new_types, *keys}
+    # Rows that differ in nothing but a column that is dropped would get the same id.
+    drops_columns = any(each.kind == "missing" and each.column not in OWN for each in differences(now, before))
+    must_keep_ids = has_row_ids and (drops_columns or not can_compute_ids)
     problems = []
     for difference in differences(now, before):
         text = difference.text.replace("the table", "the state")
@@ -42,11 +48,22 @@ def refusals(before: Json, now: Json, keys: list[str]) -> list[str]:
                 problems.append(f"key {text}: keys keep their type")
             elif not _is_wider(old_type, new_type):
                 problems.append(f"{text}: {_allowed_changes(old_type)}")
-            elif has_row_ids and not _preserves_row_ids(old_type, new_type):
+            elif must_keep_ids and not _preserves_row_ids(old_type, new_type):
                 problems.append(f"{text}: rows with this type have other ids than the stored ones")
         elif difference.kind == "case":
             problems.append(text)
     return problems
+
+
+def changes_row_ids(before: Json, now: Json) -> bool:
+    """Return whether rows with ids have other ones with the columns `now`."""
+    old_types = {name: field["type"] for name, field in columns(before).items()}
+    new_types = {name: field["type"] for name, field in columns(now).items()}
+    for difference in differences(now, before):
+        old_type, new_type = old_types.get(difference.column), new_types.get(difference.column)
+        if difference.kind == "type" and not _preserves_row_ids(old_type, new_type):
+            return True
+    return False
 
 
 def needs_rewrite(before: Json, now: Json) -> bool:

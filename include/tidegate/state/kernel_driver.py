@@ -92,6 +92,9 @@ class StateLookup:
     """Whether a row's `time` may grow from checkpoint to checkpoint."""
     drop_when_compacting: ExpiredRows | None = None
     """The expired rows, which compaction leaves out."""
+    identified_by: Sequence[str] = ()
+    """The columns from which a row's id, in `_row`, is computed, if it may be computed again: no result depends on its
+    order."""
     also_keys_of: int | None = None
     """The index of an earlier state: the keys of the rows found there are looked up here, too."""
     computed: Mapping[str, str] = field(default_factory=dict)
@@ -237,7 +240,7 @@ def run_kernel(
     if first.is_analysed or (run.stores_rows and not idle):
         for lookup, schema in zip(states, run.schemas, strict=True):
             missing = lookup.state.lacks(lookup.computed)
-            lookup.state.check_schema(schema)
+            lookup.state.check_schema(schema, lookup.identified_by)
             if missing:
                 lookup.state.fill(schema, {name: lookup.computed[name] for name in missing})
     if idle:  # it takes no new columns, because the operator's other states do not either

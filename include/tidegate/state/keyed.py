@@ -16,7 +16,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,6 +40,7 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.spark.frame_facts import constant_setting, is_known_empty, no_rows, select_sql, with_fields
 from tidegate.spark.materialize import StoredRows, mark_stored, materialize, materialized, release
+from tidegate.spark.row_id import row_id
 from tidegate.spark.storage.exact_files import parquet_files
 from tidegate.spark.storage.writing import write_files
 from tidegate.state import versions
@@ -48,7 +49,7 @@ from tidegate.state.arrow.merging import MergePlan
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
 from tidegate.state.computing import Computing
-from tidegate.state.evolution import RECOMPUTE, needs_rewrite, refusals
+from tidegate.state.evolution import RECOMPUTE, changes_row_ids, needs_rewrite, refusals
 from tidegate.state.record import RowTtl, StateFile, StateTable, Ttl, once, state_file
 
 if TYPE_CHECKING:
@@ -332,13 +333,16 @@ class KeyedState:
             return self._empty_frame(schema, hidden)
         return self._read([file.file for file in files], schema).drop(*hidden)
 
-    def check_schema(self, schema: Json) -> Json:
-        """Return the schema of rows to write. Raise Invalid if the state cannot continue with it."""
+    def check_schema(self, schema: Json, identified_by: Sequence[str] = ()) -> Json:
+        """Return the schema of rows to write. Raise Invalid if the state cannot continue with it.
+
+        identified_by: the columns from which the id of a row is computed, if the state has all of them.
+        """
         problems = schema_problems(schema, ())
         if self.base is not None and self.base.keys != self.keys:
             problems.append(f"its keys are {', '.join(self.keys)}; the state has {', '.join(self.base.keys)}")
         elif self._columns is not None:
-            problems += refusals(self._columns, schema, self.keys)
+            problems += refusals(self._columns, schema, self.keys, can_compute_ids=bool(identified_by))
         if problems:
             raise Invalid(
                 "\n    ".join([f"the state of {self.name} cannot continue with other columns:", *problems]),
@@ -347,7 +351,8 @@ class KeyedState:
                 reason="STATE_CHANGED",
             )
         if self._columns is not None and needs_rewrite(self._columns, schema):
-            self._rewrite(schema)
+            has_other_ids = bool(identified_by) and changes_row_ids(self._columns, schema)
+            self._rewrite(schema, partial(_with_ids, columns=identified_by) if has_other_ids else None)
         return schema
 
     def regroup(self, keys: Sequence[str]) -> None:
@@ -620,6 +625,11 @@ def schema_of(fields: Sequence[StructField]) -> Json:
 def sums_that_do_not_fit_fail(spark: SparkSession) -> bool:
     """Return whether Spark fails on a sum that overflows, as workers do, instead of returning a wrong one."""
     return constant_setting(spark, "spark.sql.ansi.enabled") != "false"
+
+
+def _with_ids(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return rows with the ids that follow from these columns as they are now."""
+    return rows.withColumn("_row", row_id(rows.select(*map(quoted, columns))))
 
 
 def key_group(keys: Sequence[str], groups: int) -> str:

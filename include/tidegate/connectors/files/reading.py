@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.files.formats.csv_headers import CsvHeader, group_files_per_header
-from tidegate.connectors.files.formats.exact_values import as_declared, as_read, doubt
+from tidegate.connectors.files.formats.exact_values import as_read
 from tidegate.connectors.files.formats.json_lines import as_text, no_utf8, strange_keys, unread
-from tidegate.connectors.files.formats.json_records import parse_records, split_arrays
+from tidegate.connectors.files.formats.json_records import split_arrays
+from tidegate.connectors.files.formats.judged_records import judge_records, values_of_rows
 from tidegate.connectors.files.formats.malformed import fail_on_malformed, flag_malformed, note
+from tidegate.connectors.files.formats.misfits import Names
 from tidegate.connectors.files.formats.plain_json import are_plain
 from tidegate.connectors.files.formats.plain_records import is_plain_record
 from tidegate.connectors.files.formats.utf8 import decode_lines, is_utf8
@@ -18,6 +20,7 @@ from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.connectors.schema.drift import SchemaPolicy
 from tidegate.connectors.source import SourceContext
 from tidegate.records.names import free_name, quoted
+from tidegate.spark.refusals.malformed_record import MISFIT
 from tidegate.spark.storage.exact_files import escaped, exact_reader, parquet_files
 
 if TYPE_CHECKING:
@@ -34,7 +37,6 @@ __all__ = [
     "encoding_of",
     "fail_on_overlooked",
     "no_rows_of",
-    "nulled",
     "option_text",
     "parser_options",
     "read_files",
@@ -253,19 +255,16 @@ def _read_json_keeping_malformed(
 
     plain: each line is known to be one object. judge_keys: False if all keys are known to be in the schema.
     """
-    from pyspark.sql import functions as F
-
-    parser = parser_options(options)
+    # What a policy rescues is read elsewhere: here, a survey has found nothing of it.
+    policy = SchemaPolicy() if source.schema_policy.rescues else source.schema_policy
+    checks = Names.beside(columns)
     texts = texts_of(lines, options, plain=plain)
-    names = [column.name for column in columns]
-    text, why, corrupt = (free_name(name, names) for name in ("_text", "_why", CORRUPT))
-    all_keys = source.schema_policy.on_new_column == "refuse"
-    frame = parse_records(texts, columns, [], parser, text=text, why=why, all_keys=all_keys, judge_keys=judge_keys)
-    corrupt_text = f"CASE WHEN {why} IS NOT NULL OR {doubt(columns)} THEN {text} END"
+    frame = judge_records(texts, columns, [], policy, parser_options(options), checks, judge_keys=judge_keys)
+    why, text = quoted(checks.why), quoted(checks.text)
     # A malformed record keeps the values that Spark's parser could read. A record with another flaw keeps none.
-    is_parsed = f"coalesce({quoted(why)}, '') = ''"
-    selected = [nulled(sql, column, is_parsed) for sql, column in zip(as_declared(columns), columns, strict=True)]
-    return frame.withColumn(corrupt, F.expr(corrupt_text)).selectExpr(*selected, quoted(corrupt))
+    is_parsed = f"coalesce({why}, '') IN ('', '{MISFIT}')"
+    corrupt_text = f"CASE WHEN {why} IS NOT NULL THEN {text} END AS {CORRUPT}"
+    return frame.selectExpr(*values_of_rows(columns, policy, checks, is_kept=is_parsed), corrupt_text)
 
 
 def texts_of(
@@ -282,12 +281,6 @@ def texts_of(
     if not plain:
         return split_arrays(texts, parser_options(options), carried)
     return texts.where(F.btrim("value", F.lit(" \t\r\n")) != F.lit(""))
-
-
-def nulled(sql: str, column: Column, condition: str) -> str:
-    """Return SQL for a column that is null unless the condition is true."""
-    name = quoted(column.name)
-    return f"CASE WHEN {condition} THEN {sql.removesuffix(f' AS {name}')} END AS {name}"
 
 
 def fail_on_overlooked(

@@ -6,21 +6,12 @@ from typing import TYPE_CHECKING
 
 from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.files.formats.json_lines import no_utf8
-from tidegate.connectors.files.formats.json_records import parse_records
-from tidegate.connectors.files.formats.malformed import note
-from tidegate.connectors.files.formats.misfits import (
-    Names,
-    is_plain_for,
-    rescued_json,
-    rows_without_misfits,
-    summarize,
-    with_misfits,
-)
+from tidegate.connectors.files.formats.judged_records import cases_of_malformed, judge_records, values_of_rows
+from tidegate.connectors.files.formats.misfits import Names, is_plain_for, summarize
 from tidegate.connectors.files.formats.plain_json import are_plain
 from tidegate.connectors.files.reading import (
     CORRUPT,
     FileOptions,
-    nulled,
     option_text,
     parser_options,
     read_lines,
@@ -69,15 +60,12 @@ def rows_with_rescued(
     """Return the rows, with their misfits in the rescue column. frame: has the results of all checks."""
     from pyspark.sql import functions as F
 
-    why, text = quoted(checks.why), quoted(checks.text)
-    selected = rows_without_misfits(columns, source.schema_policy, checks)
-    rescued = f"{rescued_json(quoted(checks.misfits))} AS {quoted(source.schema_policy.rescue_column)}"
+    policy, why, text = source.schema_policy, quoted(checks.why), quoted(checks.text)
     if source.on_corrupt == "keep":
-        selected = [nulled(sql, column, f"{why} IS NULL") for sql, column in zip(selected, columns, strict=True)]
-        return frame.selectExpr(*selected, rescued, f"CASE WHEN {why} IS NOT NULL THEN {text} END AS {CORRUPT}")
-    fail = f"raise_error({note(text, columns, context.source, f'CASE WHEN true THEN {why} END')})"
-    is_good = F.expr(f"CASE WHEN {why} IS NOT NULL THEN {fail} ELSE true END")
-    return frame.where(is_good).selectExpr(*selected, rescued)
+        selected = values_of_rows(columns, policy, checks, is_kept=f"{why} IS NULL")
+        return frame.selectExpr(*selected, f"CASE WHEN {why} IS NOT NULL THEN {text} END AS {CORRUPT}")
+    is_good = F.expr(f"CASE {cases_of_malformed(columns, checks, context.source)} ELSE true END")
+    return frame.where(is_good).selectExpr(*values_of_rows(columns, policy, checks))
 
 
 def _judged(
@@ -90,7 +78,4 @@ def _judged(
     lines = lines.select("value", F.input_file_name().alias(checks.place))
     carried = [quoted(checks.place)]
     texts = texts_of(lines, options, carried)
-    frame = parse_records(
-        texts, columns, carried, parser, text=checks.text, why=checks.why, all_keys=False, judge_keys=False
-    )
-    return with_misfits(frame, columns, source.schema_policy, parser, checks)
+    return judge_records(texts, columns, carried, source.schema_policy, parser, checks)

@@ -7,12 +7,20 @@ twice: into the columns of the schema, and into texts.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.files.formats.csv_headers import CsvHeader, group_files_per_header
 from tidegate.connectors.files.formats.exact_values import as_read, doubt, doubt_of
-from tidegate.connectors.files.formats.misfits import NO_MISFITS, Names, sql_literal, summarize
+from tidegate.connectors.files.formats.misfits import (
+    NO_MISFITS,
+    Names,
+    is_rounded,
+    may_round,
+    rounds,
+    sql_literal,
+    summarize,
+)
 from tidegate.connectors.files.formats.utf8 import is_utf8
 from tidegate.connectors.files.reading import (
     FileOptions,
@@ -35,22 +43,19 @@ if TYPE_CHECKING:
 
 __all__ = ["read_rescuing_csv", "survey_csv"]
 
+_PLAIN_NUMBER: Final = "^[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?$"
+
 
 def survey_csv(spark: SparkSession, source: FileOptions, folder: Folder, names: list[str]) -> Survey:
     """Return what in these files does not fit the schema."""
+    from pyspark.sql import functions as F
+
     columns = parse_ddl(source.schema)
-    options = {key: option_text(value) for key, value in source.options.items()}
     checks = Names.beside(columns)
-    frame: DataFrame | None = None
-    for header, with_header in group_files_per_header(options, folder, names, columns).items():
-        paths = [folder.full(name) for name in with_header]
-        has_further = source.schema_policy.rescues_keys and header.further()
-        if not has_further and not _has_misfits(spark, source, paths, header, columns, options):
-            continue
-        judged = _judged(spark, source, paths, header, columns, options, checks)
-        frame = judged if frame is None else frame.unionByName(judged)
+    frame = _judged_files(spark, source, folder, names, columns, checks, skip_clean=True)
     if frame is None:
         return Survey(None, is_clean=True)
+    frame = frame.withColumn(checks.misfits, F.expr(_with_numbers(quoted(checks.misfits))))
     return summarize(frame, columns, source.schema_policy, checks).with_names_in(folder.url)
 
 
@@ -63,11 +68,7 @@ def read_rescuing_csv(
     columns = parse_ddl(source.schema)
     options = {key: option_text(value) for key, value in source.options.items()}
     checks = Names.beside(columns)
-    frame: DataFrame | None = None
-    for header, with_header in group_files_per_header(options, folder, names, columns).items():
-        paths = [folder.full(name) for name in with_header]
-        judged = _judged(spark, source, paths, header, columns, options, checks)
-        frame = judged if frame is None else frame.unionByName(judged)
+    frame = _judged_files(spark, source, folder, names, columns, checks, skip_clean=False)
     assert frame is not None
     rows = rows_with_rescued(frame, source, columns, checks, context)
     if source.on_corrupt == "keep" or not is_utf8(encoding_of(options)):
@@ -76,6 +77,32 @@ def read_rescuing_csv(
     overlooked = fail_on_overlooked(spark, source, paths, columns, options, context)
     rescued = F.lit(None).cast("string").alias(source.schema_policy.rescue_column)
     return rows.unionByName(overlooked.select("*", rescued))
+
+
+def _judged_files(
+    spark: SparkSession,
+    source: FileOptions,
+    folder: Folder,
+    names: list[str],
+    columns: list[Column],
+    checks: Names,
+    *,
+    skip_clean: bool,
+) -> DataFrame | None:
+    """Return the records of these files, as `_judged` does. skip_clean: leave out files without misfits.
+
+    Files with the same header are read together.
+    """
+    options = {key: option_text(value) for key, value in source.options.items()}
+    frame: DataFrame | None = None
+    for header, with_header in group_files_per_header(options, folder, names, columns).items():
+        paths = [folder.full(name) for name in with_header]
+        has_further = source.schema_policy.rescues_keys and bool(header.further())
+        if skip_clean and not has_further and not _has_misfits(spark, source, paths, header, columns, options):
+            continue
+        judged = _judged(spark, source, paths, header, columns, options, checks)
+        frame = judged if frame is None else frame.unionByName(judged)
+    return frame
 
 
 def _has_misfits(
@@ -90,8 +117,10 @@ def _has_misfits(
     if not source.schema_policy.rescues_types:
         return False
     rows, read, corrupt = csv_rows(spark, paths, header, columns, options)
+    may_be_rounded = [may_round(quoted(column.name)) for column in read if rounds(column, source.schema_policy)]
+    conditions = [f"{quoted(corrupt)} IS NOT NULL", doubt(read), *may_be_rounded]
     # Spark refuses to read only the texts of malformed records, as `isEmpty` would.
-    return bool(rows.where(f"{quoted(corrupt)} IS NOT NULL OR {doubt(read)}").take(1))
+    return bool(rows.where(" OR ".join(conditions)).take(1))
 
 
 def _judged(
@@ -126,8 +155,9 @@ def _judged(
         read = f"read.c{position}" if position is not None else f"CAST(NULL AS {by_name[column.name].type})"
         selected.append(f"{read} AS {quoted(column.name)}")
         if policy.rescues_types and position is not None:
-            unread = " OR ".join(filter(None, [f"{read} IS NULL", doubt_of(column, read)]))
             value = f"texts.c{position}"
+            rounded = is_rounded(_number(value)) if rounds(column, policy) else ""
+            unread = " OR ".join(filter(None, [f"{read} IS NULL", doubt_of(column, read), rounded]))
             misfit = _misfit(sql_literal(column.name), "'type'", f"CAST({value} AS variant)")
             rescued.append(f"CASE WHEN {value} IS NOT NULL AND ({unread}) THEN {misfit} END")
     misfits = f"array_compact(array({', '.join(rescued)}))" if rescued else NO_MISFITS
@@ -145,6 +175,20 @@ def _judged(
         f"place AS {quoted(checks.place)}",
         f"{misfits} AS {quoted(checks.misfits)}",
     ).withColumn(checks.misfits, F.expr(f"CASE WHEN {quoted(checks.why)} IS NULL THEN {quoted(checks.misfits)} END"))
+
+
+def _number(text: str) -> str:
+    """Return SQL for a text as a variant with its number, or null if it is not a plain number."""
+    without_zeros = f"regexp_replace({text}, '^(-?)[+]?0*(?=[0-9])', '$1')"
+    return f"CASE WHEN rlike({text}, '{_PLAIN_NUMBER}') THEN try_parse_json({without_zeros}) END"
+
+
+def _with_numbers(misfits: str) -> str:
+    """Return SQL for the misfits of a record with numbers in place of their texts, as in JSON. They show the type that
+    their column needs."""
+    number = _number("try_variant_get(e.value, '$', 'string')")
+    value = f"CASE WHEN e.kind = 'type' THEN coalesce({number}, e.value) ELSE e.value END"
+    return f"transform({misfits}, e -> {_misfit('e.path', 'e.kind', value)})"
 
 
 def _further_misfits(header: CsvHeader, columns: list[Column]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import copy
 import difflib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +25,13 @@ from tidegate.connectors.files.rescuing_csv import read_rescuing_csv, survey_csv
 from tidegate.connectors.files.rescuing_parquet import read_rescuing_parquet, survey_parquet
 from tidegate.connectors.files.template import fill_in, fixed_folder, is_template, template_problems
 from tidegate.connectors.schema.ddl import DdlError, parse_ddl
-from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, SchemaPolicy, Survey, policy_problems
-from tidegate.connectors.source import Notifications, Planned, Source, SourceContext, foreign_position_error
+from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, Survey, policy_problems
+from tidegate.connectors.schema.source_with_schema import SourceWithSchema
+from tidegate.connectors.source import Notifications, Planned, SourceContext, foreign_position_error
 from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, shared_uri
-from tidegate.records.records import Amount, Json, Lag, SourceSchema, Unread
+from tidegate.records.records import Amount, Json, Lag, Unread
 from tidegate.spark.storage.exact_files import unreadable
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ MAX_OPEN_OBJECTS = 16
 """How many files of an object store are opened at the same time, because each request takes a while."""
 
 
-class Files(Source):
+class Files(SourceWithSchema):
     """Read JSON lines, CSV or Parquet files from a folder, each file exactly once.
 
         Files("landing/orders/*.json", schema="order_id long, country string, at timestamp")
@@ -90,9 +90,9 @@ class Files(Source):
         columns. "hold" is "evolve" once a person approves: the checkpoint that finds a new key is held, as by a gate.
     on_type: what to do with values of JSON and CSV that their column cannot hold, and with columns of Parquet that
         cannot be read as their column's type. "refuse" treats the record as malformed, and refuses the Parquet file.
-        "rescue" keeps the values in the rescue column, and their column is null. "widen", for JSON and Parquet, does so
-        as well, and from the next checkpoint on the column has a wider type, if one holds such values: bigint or double
-        for int, a larger decimal, and so on.
+        "rescue" keeps the values in the rescue column, and their column is null. "widen" does so as well, and from the
+        next checkpoint on the column has a wider type, if one holds such values: bigint or double for int, a larger
+        decimal, and so on.
     rescue_column: the name of the rescue column. Rows have it if one of the two policies rescues.
     required: an interval without files is not ready, and its run is tried again. By default it has no rows. But an
         interval that had files is not processed again without any, because they may have been archived.
@@ -106,8 +106,7 @@ class Files(Source):
     can_stop = True
     unit = "bytes"
     may_be_archived = True
-    evolved_columns: frozenset[str] = frozenset()
-    """The columns that the plan's schema has, but not the declared one."""
+    schema: str
 
     def __init__(
         self,
@@ -131,7 +130,7 @@ class Files(Source):
     ) -> None:
         self.pattern = pattern
         self.format = format or format_of(pattern)
-        self.schema = schema
+        self.declare_schema(schema, on_new_column, on_type, rescue_column)
         self.order = order
         self.max_files = max_files
         self.max_bytes = max_bytes
@@ -139,22 +138,9 @@ class Files(Source):
         self.options = {} if options is None else options
         self.min_age = min_age
         self.missing_columns = missing_columns
-        self.on_new_column: OnNewColumn = on_new_column
-        self.on_type: OnType = on_type
-        self.rescue_column = rescue_column
         self.required = required
         self.moved_from = moved_from
         self.queue = queue
-
-    @property
-    def schema_policy(self) -> SchemaPolicy:
-        """See Source."""
-        return SchemaPolicy(self.on_new_column, self.on_type, self.rescue_column)
-
-    @property
-    def declared_schema(self) -> str:
-        """See Source."""
-        return self.schema
 
     @property
     def by_interval(self) -> bool:
@@ -328,16 +314,6 @@ class Files(Source):
 
     def no_rows(self, spark: SparkSession) -> DataFrame:
         return no_rows_of(spark, self)
-
-    def with_schema(self, schema: SourceSchema) -> Files:
-        """See Source."""
-        if schema.ddl == self.schema:
-            return self
-        evolved = copy.copy(self)
-        evolved.schema = schema.ddl
-        declared = {column.name for column in parse_ddl(self.schema)}
-        evolved.evolved_columns = frozenset(column.name for column in parse_ddl(schema.ddl)) - declared
-        return evolved
 
     def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey | None:
         """See Source."""
@@ -721,9 +697,13 @@ def _policy_problems(source: Files) -> list[str]:
             return [f"encoding {encoding!r} cannot be combined with a rescue column, which needs UTF-8"]
     elif source.format == "csv" and policy.on_new_column != "ignore" and not _reads_headers(source.options):
         return ["on_new_column of CSV goes by the header of each file: set options={'header': 'true'}"]
-    elif source.format == "csv" and policy.on_type == "widen":
-        return ["on_type='widen' is for JSON and Parquet, not for csv: its fields are texts"]
+    elif source.format == "csv" and policy.on_type == "widen" and _names_locale(source.options):
+        return ["on_type='widen' of CSV cannot be combined with option 'locale', by which points and commas differ"]
     return []
+
+
+def _names_locale(options: object) -> bool:
+    return isinstance(options, Mapping) and "locale" in {str(name).lower() for name in options}
 
 
 def _reads_headers(options: object) -> bool:

@@ -10,20 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tidegate.connectors.files.formats.exact_values import as_declared, doubt, doubtful_values
 from tidegate.connectors.files.formats.json_lines import as_text, is_flat_object, unread
-from tidegate.connectors.files.formats.json_records import parse_records
+from tidegate.connectors.files.formats.judged_records import cases_of_malformed, judge_records, values_of_rows
 from tidegate.connectors.files.formats.malformed import note
-from tidegate.connectors.files.formats.misfits import (
-    Names,
-    is_plain_for,
-    rescued_json,
-    rows_without_misfits,
-    summarize,
-    with_misfits,
-)
+from tidegate.connectors.files.formats.misfits import Names, is_plain_for, summarize
 from tidegate.connectors.files.formats.utf8 import is_utf8_sql, readable_sql
-from tidegate.connectors.files.reading import CORRUPT, empty_frame, nulled
+from tidegate.connectors.files.reading import CORRUPT, empty_frame
 from tidegate.connectors.kafka import SERVERS, KafkaLogin
 from tidegate.connectors.kafka.position import share_of
 from tidegate.connectors.schema.ddl import Column, parse_ddl
@@ -31,7 +23,6 @@ from tidegate.connectors.schema.drift import SchemaPolicy, Survey
 from tidegate.errors import Invalid
 from tidegate.records.names import free_name, quoted
 from tidegate.records.records import Json
-from tidegate.spark.refusals.malformed_record import MISFIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +85,8 @@ class DeclaredTopic(Protocol):
     @property
     def schema_policy(self) -> SchemaPolicy: ...
     @property
+    def evolved_columns(self) -> frozenset[str]: ...
+    @property
     def tombstones(self) -> str: ...
     @property
     def registry(self) -> str | None: ...
@@ -136,7 +129,7 @@ def read_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login: 
     if source.tombstones == "skip":
         records = records.where("value IS NOT NULL")
     if source.value == "avro":
-        from tidegate.connectors.kafka.avro import decode_avro
+        from tidegate.connectors.kafka.avro.decoding import decode_avro
 
         return decode_avro(spark, source, records, login, name)
     return _check_records(source, records, name)
@@ -152,11 +145,14 @@ def survey_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login
     columns = value_columns(source)
     names = _RecordChecks.with_values(columns)
     frame = _records(spark, source, ranges, login).where("value IS NOT NULL")
+    if source.value == "avro":
+        from tidegate.connectors.kafka.avro.decoding import survey_avro
+
+        return survey_avro(spark, source, frame, login)
     place = F.concat(F.lit("partition "), F.col("partition")).alias(names.place_of_misfits)
     texts = frame.select(F.col("value").cast("string").alias("value"), place)
     texts = texts.where(~F.is_valid_utf8("value") | ~is_plain_for("value", columns, source.schema_policy, {}))
-    parsed = _parse_json(source, texts, columns, [quoted(names.place_of_misfits)], names)
-    judged = with_misfits(parsed, columns, source.schema_policy, {}, names.of_misfits)
+    judged = _judge_json(source, texts, columns, [quoted(names.place_of_misfits)], names)
     return summarize(judged, columns, source.schema_policy, names.of_misfits)
 
 
@@ -254,9 +250,7 @@ def _check_records(source: DeclaredTopic, records: DataFrame, name: str) -> Data
     metadata_exprs = [metadata_sql(column) for column in metadata]
     frame = records.selectExpr("value", *metadata_exprs, *names.with_record_columns(source))
     if source.value == "json":
-        frame = _parse_json(source, frame, columns, carried, names)
-        if policy.rescues:
-            frame = with_misfits(frame, columns, policy, {}, names.of_misfits)
+        frame = _judge_json(source, frame, columns, carried, names)
     elif source.value == "string":
         readable, flaw = readable_sql("value"), f"CASE WHEN NOT {is_utf8_sql('value')} THEN 'bytes' END"
         frame = frame.selectExpr(f"{readable} AS value", f"{readable} AS {text}", f"{flaw} AS {why}", *carried)
@@ -265,26 +259,12 @@ def _check_records(source: DeclaredTopic, records: DataFrame, name: str) -> Data
     if source.key == "string":
         flaw, record = f"CASE WHEN {quoted(names.bad_key)} THEN 'key' END", f"coalesce({text}, '')"
         frame = frame.withColumns({names.why: F.expr(f"coalesce({why}, {flaw})"), names.text: F.expr(record)})
-    # Where misfits are rescued, `why` says already which values a column cannot hold.
-    checked = columns if source.value == "json" and not policy.rescues else []
-    frame = frame.where(_is_good_sql(source, columns, checked, name, names))
-    selected = [quoted(column.name) for column in columns]
-    if policy.rescues:
-        selected = rows_without_misfits(columns, policy, names.of_misfits)
-    elif checked:
-        selected = as_declared(columns)
-    rescued = f"{rescued_json(quoted(names.misfits))} AS {quoted(policy.rescue_column)}"
+    frame = frame.where(_is_good_sql(source, columns, name, names))
     if source.on_corrupt == "keep":
-        corrupt = free_name(CORRUPT, [column.name for column in (*columns, *metadata)])
-        bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(checked)} THEN {text} END"
-        frame = frame.withColumn(corrupt, F.expr(bad))
-        is_good = f"{quoted(corrupt)} IS NULL"
-        selected = [nulled(sql, column, is_good) for sql, column in zip(selected, columns, strict=True)]
-        if policy.rescues:
-            selected.append(rescued)
-        selected.append(f"{quoted(corrupt)} AS {CORRUPT}")
-    elif policy.rescues:
-        selected.append(rescued)
+        selected = values_of_rows(columns, policy, names.of_misfits, is_kept=f"{why} IS NULL")
+        selected.append(f"CASE WHEN {why} IS NOT NULL THEN {text} END AS {CORRUPT}")
+    else:
+        selected = values_of_rows(columns, policy, names.of_misfits)
     if source.tombstones == "keep":
         selected.append(f"{quoted(names.absent)} AS {DELETED}")
     return frame.selectExpr(*selected, *quoted_metadata)
@@ -305,7 +285,7 @@ def bad_key_sql(source: DeclaredTopic) -> str:
     return "coalesce(NOT is_valid_utf8(key), false)"
 
 
-def _parse_json(
+def _judge_json(
     source: DeclaredTopic, frame: DataFrame, columns: list[Column], carried: list[str], names: _RecordChecks
 ) -> DataFrame:
     """Return the columns of the schema as they are read, the record's text, and why it is malformed, or null."""
@@ -323,37 +303,21 @@ def _parse_json(
         .when(unread(value, {}), "unread")
     )
     frame = frame.select(value, flaw.alias("flaw"), *carried)
-    policy = source.schema_policy
-    return parse_records(
-        frame,
-        columns,
-        carried,
-        {},
-        text=names.text,
-        why=names.why,
-        all_keys=policy.on_new_column == "refuse",
-        judge_keys=not policy.rescues,
-    )
+    return judge_records(frame, columns, carried, source.schema_policy, {}, names.of_misfits)
 
 
-def _is_good_sql(
-    source: DeclaredTopic, columns: list[Column], checked: list[Column], name: str, names: _RecordChecks
-) -> str:
+def _is_good_sql(source: DeclaredTopic, columns: list[Column], name: str, names: _RecordChecks) -> str:
     """Return SQL that is true for a good record and fails otherwise.
 
     Spark pushes nothing down through it: see `fail_on_malformed`.
     """
-    text, why = quoted(names.text), quoted(names.why)
-
-    def fail(record: str, cause: str) -> str:
-        return f"raise_error({note(record, columns, name, cause, place=names.place(source.topic))})"
-
+    place = names.place(source.topic)
     cases = []
     if source.tombstones == "refuse":
-        cases.append(f"WHEN {quoted(names.absent)} THEN {fail(text, 'tombstone')}")
+        absent = note(quoted(names.text), columns, name, "tombstone", place)
+        cases.append(f"WHEN {quoted(names.absent)} THEN raise_error({absent})")
     if source.on_corrupt == "refuse":
-        cases.append(f"WHEN {why} IS NOT NULL THEN {fail(text, f'CASE WHEN true THEN {why} END')}")
-        cases.append(f"WHEN {doubt(checked)} THEN {fail(doubtful_values(checked), MISFIT)}")
+        cases.append(cases_of_malformed(columns, names.of_misfits, name, place))
     if not cases:
         return "true"
     return f"CASE {' '.join(cases)} ELSE true END"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from tidegate.connectors.declaring import collation_problems
+from tidegate.connectors.kafka.avro.encoding import avro_problems, avro_schema, decoder, encoder
 from tidegate.connectors.row_rules import RowRule
 from tidegate.connectors.valid_texts import columns_of_valid_text, invalid_text_condition, invalid_text_problem
 from tidegate.delta.log.schema import columns, render
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEY", "PARTITION", "SIZE", "TIMESTAMP", "VALUE", "RecordForm", "ValueFormat", "header_column"]
 
-ValueFormat = Literal["json", "string", "bytes"]
+ValueFormat = Literal["json", "avro", "string", "bytes"]
 
 KEY: Final = "key"
 VALUE: Final = "value"
@@ -65,6 +66,15 @@ class RecordForm:
     """The column of each header, by the name of the header."""
     partition: str | None
     timestamp: str | None
+    record_name: str = "row"
+    """With Avro: the name of the schema."""
+    head: bytes = b""
+    """With Avro: what precedes each record."""
+
+    @property
+    def has_columns(self) -> bool:
+        """True: a record's value has the columns of its row."""
+        return self.value in ("json", "avro")
 
     def problems(self, schema: Json) -> list[str]:
         """Return why rows with this schema cannot become records."""
@@ -75,7 +85,7 @@ class RecordForm:
             required.append(("partition", self.partition, ("integer", "short", "byte")))
         if self.timestamp:
             required.append(("timestamp", self.timestamp, ("timestamp",)))
-        if self.value != "json":
+        if not self.has_columns:
             value_type = "string" if self.value == "string" else "binary"
             required.append((f'value="{self.value}": the', VALUE, (value_type,)))
         problems = []
@@ -88,8 +98,10 @@ class RecordForm:
         for name in self.omit:
             if name not in types:
                 problems.append(f"omit names {name!r}, which is not in the output")
-        if self.value == "json" and not set(types) - set(self.omit):
+        if self.has_columns and not set(types) - set(self.omit):
             problems.append("omit leaves no column for the value")
+        if self.value == "avro":
+            problems += avro_problems(self.columns_of_value(schema))
         return problems
 
     def _key_types(self) -> tuple[str, ...]:
@@ -121,9 +133,12 @@ class RecordForm:
         known = {name: column.cast(schema[name].dataType) for name, column in known.items()}
         if self.timestamp is not None:
             known[self.timestamp] = F.timestamp_millis(F.col(TIMESTAMP))
-        if self.value != "json":
+        if not self.has_columns:
             return known | {VALUE: F.col(VALUE).cast(schema[VALUE].dataType)}
-        value = F.from_json(F.col(VALUE).cast("string"), schema, _JSON | {"mode": "FAILFAST"})
+        text = F.col(VALUE).cast("string")
+        if self.value == "avro":
+            text = F.udf(decoder(self.avro_schema(msgspec.json.decode(schema.json()))), "string")(F.col(VALUE))
+        value = F.from_json(text, schema, _JSON | {"mode": "FAILFAST"})
         in_value = [name for name in schema.names if name not in self.omit]
         return known | {name: value.getField(name) for name in in_value}
 
@@ -155,7 +170,7 @@ class RecordForm:
     def text_rules(self, schema: Json) -> list[RowRule]:
         """Return the rules for texts that become JSON, which would silently change texts that are not valid UTF-8."""
         names: list[str] = [] if self.key_as_text else list(self.key)
-        if self.value == "json":
+        if self.has_columns:
             names += self._names_in_value(schema)
         rules = []
         for name in dict.fromkeys(names):
@@ -186,9 +201,21 @@ class RecordForm:
     def _value(self, schema: Json, for_json: Callable[[Sequence[str]], Sequence[Column | str]]) -> Column:
         from pyspark.sql import functions as F
 
-        if self.value != "json":
+        if not self.has_columns:
             return F.col(VALUE).cast("binary")
-        return F.to_json(F.struct(*for_json(self._names_in_value(schema))), _JSON).cast("binary")
+        text = F.to_json(F.struct(*for_json(self._names_in_value(schema))), _JSON)
+        if self.value == "json":
+            return text.cast("binary")
+        encoded = F.udf(encoder(self.avro_schema(schema)), "binary")(text)
+        return F.concat(F.lit(self.head), encoded)
+
+    def columns_of_value(self, schema: Json) -> Json:
+        """Return the schema of a record's value."""
+        return {"type": "struct", "fields": [field for field in schema["fields"] if field["name"] not in self.omit]}
+
+    def avro_schema(self, schema: Json) -> str:
+        """Return the schema of Avro for the values of such rows."""
+        return avro_schema(self.columns_of_value(schema), self.record_name)
 
     def _names_in_value(self, schema: Json) -> list[str]:
         return [name for name in columns(schema) if name not in self.omit]

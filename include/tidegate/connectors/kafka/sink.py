@@ -17,6 +17,8 @@ import msgspec
 from tidegate import seams
 from tidegate.config.keys import seconds_in
 from tidegate.connectors.kafka import SERVERS, Cluster, KafkaLogin
+from tidegate.connectors.kafka.avro.encoding import head_of
+from tidegate.connectors.kafka.avro.registry import Registry, import_fastavro
 from tidegate.connectors.kafka.creating_topics import TopicInfo, create_topic, find_topic, wait_for_transactions
 from tidegate.connectors.kafka.marks import NO_CHECKPOINT, Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.connectors.kafka.records import RecordForm, ValueFormat
@@ -76,8 +78,13 @@ class KafkaTopic(TransactionalSink):
     key: the column whose text is the record's key, or a list of columns, which become a JSON object. All records of a
         key are in the same partition, which is the one that Java clients choose.
     value: the format of the records' values. "json": an object with all columns; text that is not valid UTF-8 is
-        refused. "string" or "bytes": the column `value` as it is. A null value makes the record a tombstone.
-    omit: columns that "json" leaves out, such as those that become headers.
+        refused. "avro": a record with all columns, as Confluent's serializers write it, whose schema is in a registry.
+        "string" or "bytes": the column `value` as it is. A null value makes the record a tombstone.
+    registry: the URL of the schema registry, for Avro. A job registers the schema of its rows before it stages them. If
+        the registry does not take it, by the compatibility of its subject, the job fails, and nothing is sent. To log
+        in there, set the connection's option `schema.registry.basic.auth.user.info`.
+    subject: the subject of the schema, by default `<topic>-value`.
+    omit: columns that "json" and "avro" leave out, such as those that become headers.
     headers: the text or bytes columns to send as headers: a list of names, or a mapping from header to column.
     checkpoint_header: the name of a header that holds the number of the checkpoint.
     order_by: columns by which the rows of a checkpoint are sorted before they are sent. By default their order is
@@ -106,6 +113,8 @@ class KafkaTopic(TransactionalSink):
         connection: str | None = None,
         key: str | Sequence[str] = (),
         value: ValueFormat = "json",
+        registry: str | None = None,
+        subject: str | None = None,
         omit: Sequence[str] = (),
         headers: Mapping[str, str] | Sequence[str] = (),
         checkpoint_header: str | None = None,
@@ -131,7 +140,10 @@ class KafkaTopic(TransactionalSink):
             headers=dict(headers) if isinstance(headers, Mapping) else {name: name for name in listed(headers)},
             partition=partition,
             timestamp=timestamp,
+            record_name=topic if isinstance(topic, str) else "row",
         )
+        self.registry = registry
+        self.subject = subject
         self.checkpoint_header = checkpoint_header
         self.order_by = tuple(listed(order_by))
         self.partitions = partitions
@@ -172,6 +184,7 @@ class KafkaTopic(TransactionalSink):
             "partition": self.form.partition,
             "timestamp": self.form.timestamp,
             "marks": self.marks,
+            **({"registry": self.registry, "subject": self.subject} if self.registry is not None else {}),
         }
 
     def problems(self) -> list[str]:
@@ -186,11 +199,17 @@ class KafkaTopic(TransactionalSink):
             problems.append('it does not name the brokers: write servers="host:9092" or connection="…"')
         if self.marks == self.topic:
             problems.append("marks names the topic itself: the marks need a separate, compacted topic")
-        if form.value not in ("json", "string", "bytes"):
-            problems.append(f'value is {form.value!r}: write "json", "string" or "bytes"')
-        elif form.value != "json" and form.omit:
-            problems.append(f'omit is for value="json": with "{form.value}" the column `value` is the value')
-        for argument, text in (("servers", self.servers), ("connection", self.connection)):
+        if form.value not in ("json", "avro", "string", "bytes"):
+            problems.append(f'value is {form.value!r}: write "json", "avro", "string" or "bytes"')
+        elif not form.has_columns and form.omit:
+            problems.append(f'omit is for value="json" and "avro": with "{form.value}" the column `value` is the value')
+        if form.value == "avro" and self.registry is None:
+            problems.append("registry is missing: consumers of Avro look for its schema in a schema registry")
+        elif form.value != "avro" and (self.registry is not None or self.subject is not None):
+            problems.append('registry and subject are for value="avro"')
+        texts = {"servers": self.servers, "connection": self.connection}
+        texts |= {"registry": self.registry, "subject": self.subject}
+        for argument, text in texts.items():
             if text is not None and (not isinstance(text, str) or not text.strip()):
                 problems.append(f"{argument} is {text!r}; it must be text")
             elif text is not None and has_login(text):
@@ -316,7 +335,29 @@ class KafkaTopic(TransactionalSink):
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
         if self.order_by:
             frame = frame.orderBy(*self.order_by)
-        return self.form.staged(frame)
+        if self.registry is None:
+            return self.form.staged(frame)
+        schema = self.form.avro_schema(msgspec.json.decode(frame.schema.json()))
+        number = self._registry(context).register(self._subject, schema, context.sink)
+        return replace(self.form, head=head_of(number)).staged(frame)
+
+    def check_output(self, frame: DataFrame, context: SinkContext) -> None:
+        if self.registry is None:
+            super().check_output(frame, context)
+            return
+        self._refuse_output(frame, context)
+        schema = self.form.avro_schema(msgspec.json.decode(frame.schema.json()))
+        self._registry(context).refuse_incompatible(self._subject, schema, context.sink)
+
+    def _registry(self, context: SinkContext) -> Registry:
+        assert self.registry is not None
+        import_fastavro()
+        login = KafkaLogin.resolve(self.servers, self.connection, context.place)
+        return Registry(self.registry, login.registry)
+
+    @property
+    def _subject(self) -> str:
+        return self.subject or f"{self.topic}-value"
 
     def output_of_staged(self, staged: DataFrame, schema: StructType, context: SinkContext) -> DataFrame:
         return as_declared(context.sink, staged, schema, self.form.columns_of_staged(schema))

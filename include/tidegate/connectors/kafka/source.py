@@ -15,11 +15,12 @@ from tidegate.connectors.kafka.position import TopicPosition, share_of, splits_o
 from tidegate.connectors.kafka.reading import DELETED, KEY, METADATA, columns_of, value_columns
 from tidegate.connectors.kafka.topic import SourceTopic, TopicState
 from tidegate.connectors.schema.ddl import DdlError
-from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, SchemaPolicy, Survey, policy_problems
-from tidegate.connectors.source import PLACE, Planned, Source, SourceContext
+from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, Survey, policy_problems
+from tidegate.connectors.schema.source_with_schema import SourceWithSchema
+from tidegate.connectors.source import PLACE, Planned, SourceContext
 from tidegate.records.masking import has_login
 from tidegate.records.place import Place
-from tidegate.records.records import Amount, Json, Lag, SourceSchema
+from tidegate.records.records import Amount, Json, Lag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +34,7 @@ _AGE_PRECISION: Final = 1.1
 """The search for a record's age ends when its bounds differ by less than a tenth."""
 
 
-class Kafka(Source):
+class Kafka(SourceWithSchema):
     """Read a Kafka topic, by ranges of offsets per partition.
 
         Kafka("orders", servers="broker:9092", schema="id long, country string, at timestamp")
@@ -61,8 +62,8 @@ class Kafka(Source):
     on_corrupt: what to do with a malformed record. "refuse" fails the checkpoint and reports the record's partition and
         offset. "keep" adds a column `_corrupt_record` with the record's text (of Avro, in Base64), which is null for
         good records; the other columns of a malformed record's value are null.
-    on_new_column, on_type, rescue_column: with JSON, what to do with keys that the schema lacks, and with values that
-        their column cannot hold, as in `Files`.
+    on_new_column, on_type, rescue_column: with JSON and Avro, what to do with keys or fields that the schema lacks, and
+        with values that their column cannot hold, as in `Files`.
     tombstones: what to do with a record whose value is null: "refuse" it, "skip" it, or "keep" it as a row whose value
         columns are null. "keep" adds a column `_deleted`, which is true for such rows.
     allow_compacted: read the topic even if it is compacted. A range may then have fewer records when it is read again,
@@ -107,15 +108,12 @@ class Kafka(Source):
         self.servers = servers
         self.connection = connection
         self.value = value
-        self.schema = schema
+        self.declare_schema(schema, on_new_column, on_type, rescue_column)
         self.key = key
         self.metadata = metadata
         self.start = start
         self.max_offsets = max_offsets
         self.on_corrupt = on_corrupt
-        self.on_new_column: OnNewColumn = on_new_column
-        self.on_type: OnType = on_type
-        self.rescue_column = rescue_column
         self.tombstones = tombstones
         self.allow_compacted = allow_compacted
         self.on_expired = on_expired
@@ -135,27 +133,12 @@ class Kafka(Source):
             start = self.start.isoformat()
         elif isinstance(self.start, Mapping):
             start = {str(partition): offset for partition, offset in self.start.items()}
-        return {"kind": self.kind, **vars(self), "start": start, "metadata": list(self.metadata)}
+        arguments = {name: value for name, value in vars(self).items() if name != "evolved_columns"}
+        return {"kind": self.kind, **arguments, "start": start, "metadata": list(self.metadata)}
 
     def shared_uri(self, place: Place) -> str:
         """See Source."""
         return KafkaLogin.resolve(self.servers, self.connection, place).shared_uri(self.topic)
-
-    @property
-    def schema_policy(self) -> SchemaPolicy:
-        """See Source."""
-        return SchemaPolicy(self.on_new_column, self.on_type, self.rescue_column)
-
-    @property
-    def declared_schema(self) -> str:
-        """See Source."""
-        return self.schema or ""
-
-    def with_schema(self, schema: SourceSchema) -> Kafka:
-        """See Source."""
-        evolved = copy.copy(self)
-        evolved.schema = schema.ddl
-        return evolved
 
     def columns_depend_on(self) -> str:
         """See Source."""
@@ -428,8 +411,8 @@ def _value_problems(source: Kafka) -> list[str]:
         return [f"schema is missing: records in {source.value} have columns, such as 'id long, at timestamp'"]
     if not structured and source.schema is not None:
         problems.append(f"schema is for value='json' and 'avro'; with {source.value!r} there is one column, value")
-    if (source.on_new_column != "ignore" or source.on_type != "refuse") and source.value != "json":
-        problems.append("on_new_column and on_type are for value='json'")
+    if (source.on_new_column != "ignore" or source.on_type != "refuse") and not structured:
+        problems.append("on_new_column and on_type are for value='json' and 'avro'")
     if source.on_corrupt != "refuse" and source.value == "bytes":
         problems.append("on_corrupt has no effect with value='bytes': any bytes will do")
     if (source.registry is not None) != (source.value == "avro"):

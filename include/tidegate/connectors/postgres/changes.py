@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -60,7 +60,10 @@ from tidegate.connectors.postgres.messages import (
     lsn_number,
     lsn_text,
 )
-from tidegate.connectors.source import Planned, Source, SourceContext, is_at_least
+from tidegate.connectors.schema.ddl import Column, DdlError, parse_ddl
+from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, Survey
+from tidegate.connectors.schema.typed_columns import TypedSource
+from tidegate.connectors.source import Planned, SourceContext, is_at_least
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place
 from tidegate.records.records import Amount, Json, Lag
@@ -111,7 +114,7 @@ class PeekedLog:
     upto: int
 
 
-class PostgresChanges(Source):
+class PostgresChanges(TypedSource):
     """Read every insert, update and delete of a PostgreSQL table, in the order of commits.
 
         PostgresChanges("orders", connection="shop", slot="tidegate_orders", publication="tidegate_orders")
@@ -143,6 +146,10 @@ class PostgresChanges(Source):
     as_text: columns to read as the text that PostgreSQL writes, for values that Spark or Python does not support, such
         as 'infinity'.
     max_bytes: the most bytes of the server's log that a checkpoint reads, including changes of other tables.
+    schema: the columns of the table to read, in DDL. By default, all that are sent when a range is planned. The columns
+        above are there in any case.
+    on_new_column, on_type, missing_columns, rescue_column: with a schema, what to do with a table that has other
+        columns, as in `PostgresTable`. A column that the publication leaves out is missing.
     """
 
     kind = "postgres-changes"
@@ -158,6 +165,11 @@ class PostgresChanges(Source):
         publication: str,
         as_text: Sequence[str] = (),
         max_bytes: int = 256 << 20,
+        schema: str | None = None,
+        on_new_column: OnNewColumn = "ignore",
+        on_type: OnType = "refuse",
+        missing_columns: Literal["refuse", "null"] = "refuse",
+        rescue_column: str = RESCUED,
     ) -> None:
         self.table = table
         self.connection = connection
@@ -165,9 +177,11 @@ class PostgresChanges(Source):
         self.publication = publication
         self.as_text = as_text if isinstance(as_text, str) else list(as_text)
         self.max_bytes = max_bytes
+        self.declare_columns(schema, on_new_column, on_type, missing_columns, rescue_column)
 
     def describe(self) -> Json:
-        return {"kind": self.kind, **vars(self)}
+        names = ("table", "connection", "slot", "publication", "as_text", "max_bytes")
+        return {"kind": self.kind, **{name: getattr(self, name) for name in names}, **self.describe_columns()}
 
     def shared_uri(self, place: Place) -> str | None:
         return Database.resolve(place, self.connection).shared_uri(self.table_name)
@@ -180,7 +194,18 @@ class PostgresChanges(Source):
         problems += as_text_problems(self.as_text)
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             problems.append(f"max_bytes is {self.max_bytes!r}; it must be a whole number, at least 1")
-        return problems
+        return [*problems, *self.column_problems(), *self._problems_of_names()]
+
+    def _problems_of_names(self) -> list[str]:
+        """Return the columns of the schema that this source adds itself."""
+        try:
+            declared = (
+                {column.name.casefold() for column in parse_ddl(self.schema)} if self.schema is not None else set()
+            )
+        except DdlError:
+            return []  # `column_problems` reports it
+        added = [name for name in _change_column_names() if name in {*declared, str(self.rescue_column).casefold()}]
+        return [f"schema: the source adds the column {name!r} itself; leave it out" for name in added]
 
     @property
     def table_name(self) -> TableName:
@@ -265,9 +290,30 @@ class PostgresChanges(Source):
         refuse_changed_timeline(context.source, slot.history, splits)
         self._refuse_gap(slot, splits["first"], context)
         self._refuse_shorter_log(slot, splits["end"], context)
+        self.refuse_unfit(_spark_columns(splits, self.as_text), context)
         return Amount(bytes=splits["end"] - splits["first"])
 
+    def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey | None:
+        """See Source. A slot can only be read, so values that do not fit are counted in what it has."""
+        if self.schema is None or not self.schema_policy.rescues:
+            return None
+
+        frame = self._changes(spark, splits, context)
+        # Spark takes names that differ only in case for one.
+        by_number = {name: f"c{number}" for number, name in enumerate(frame.columns)}
+        numbered = frame.toDF(*by_number.values())
+
+        def count(conditions: list[str]) -> Sequence[int]:
+            (row,) = numbered.selectExpr(*(f"count_if({condition})" for condition in conditions)).collect()
+            return [int(value) for value in row]
+
+        return self.survey_counts(_spark_columns(splits, self.as_text), count, by_number.__getitem__)
+
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        return self.fitted(self._changes(spark, splits, context), _change_column_names())
+
+    def _changes(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """Return the changes with the columns that the plan says."""
         columns = planned_columns(splits["columns"], self.as_text)
 
         def unreadable(column: ReadColumn) -> Invalid:
@@ -740,6 +786,11 @@ class ChangedRows:
 def _last_commit(position: Json) -> int | None:
     """Return where the record of the last commit that was read begins, or None if the position does not name it."""
     return int(position["commit"]["lsn"]) if "commit" in position else None
+
+
+def _spark_columns(splits: Json, as_text: Sequence[str]) -> list[Column]:
+    """Return the columns of a planned range with the types as which they are read."""
+    return [Column(column.name, column.spark) for column in planned_columns(splits["columns"], as_text)]
 
 
 def _change_column_names() -> list[str]:

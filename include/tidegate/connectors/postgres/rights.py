@@ -51,7 +51,8 @@ def is_owner(cursor: Any, table: TableName) -> bool:
 
 
 def dependents_of(cursor: Any, oid: int, numbers: Collection[int]) -> list[str]:
-    """Return what keeps PostgreSQL from changing the types of these columns, in words: views, policies and the like.
+    """Return what keeps PostgreSQL from changing the types of these columns, in words: views, policies, functions,
+    publications with conditions or columns, and the like.
 
     numbers: those of the columns.
     """
@@ -61,7 +62,8 @@ def dependents_of(cursor: Any, oid: int, numbers: Collection[int]) -> list[str]:
     cursor.execute(
         "SELECT DISTINCT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_depend d "
         f"WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = {oid} AND d.refobjsubid IN ({listed}) "
-        "AND (d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_trigger'::regclass) OR "
+        "AND (d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_trigger'::regclass, "
+        "'pg_publication_rel'::regclass, 'pg_proc'::regclass) OR "
         "(d.classid = 'pg_attrdef'::regclass AND EXISTS (SELECT 1 FROM pg_attrdef a JOIN pg_attribute c "
         "ON c.attrelid = a.adrelid AND c.attnum = a.adnum WHERE a.oid = d.objid AND c.attgenerated <> ''))) "
         "UNION ALL SELECT 'its partitioning' FROM pg_partitioned_table p "

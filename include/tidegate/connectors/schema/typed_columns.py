@@ -6,27 +6,26 @@ policy says what becomes of others, and of values that do not fit.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tidegate.connectors.schema.ddl import Column, DdlError, parse_ddl
 from tidegate.connectors.schema.drift import (
     RESCUED,
     OnNewColumn,
     OnType,
-    SchemaPolicy,
     Survey,
     policy_problems,
     rescued_json,
 )
+from tidegate.connectors.schema.source_with_schema import SourceWithSchema
 from tidegate.connectors.schema.widening import wider_type
-from tidegate.connectors.source import Source, SourceContext
+from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
-from tidegate.records.records import Drift, FoundColumn, Json, SourceSchema
+from tidegate.records.records import Drift, FoundColumn, Json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,15 +60,10 @@ class UnfitColumn:
         return "NULL" if self.bits is None else f"CASE WHEN NOT ({self.condition(value)}) THEN {value} END"
 
 
-class TypedSource(Source):
+class TypedSource(SourceWithSchema):
     """A source of a table, whose columns may be declared."""
 
-    schema: str | None
-    on_new_column: OnNewColumn
-    on_type: OnType
     missing_columns: Literal["refuse", "null"]
-    rescue_column: str
-    evolved_columns: frozenset[str]
 
     def declare_columns(
         self,
@@ -80,35 +74,13 @@ class TypedSource(Source):
         rescue_column: str,
     ) -> None:
         """Set the arguments about columns, which all such sources have."""
-        self.schema = schema
-        self.on_new_column = on_new_column
-        self.on_type = on_type
+        self.declare_schema(schema, on_new_column, on_type, rescue_column)
         self.missing_columns = missing_columns
-        self.rescue_column = rescue_column
-        self.evolved_columns = frozenset()
 
     def describe_columns(self) -> Json:
         """Return the arguments about columns, or nothing if there is no schema."""
         names = ("schema", "on_new_column", "on_type", "missing_columns", "rescue_column")
         return {name: getattr(self, name) for name in names} if self.schema is not None else {}
-
-    @property
-    def schema_policy(self) -> SchemaPolicy:
-        """See Source."""
-        return SchemaPolicy(self.on_new_column, self.on_type, self.rescue_column)
-
-    @property
-    def declared_schema(self) -> str:
-        """See Source."""
-        return self.schema or ""
-
-    def with_schema(self, schema: SourceSchema) -> Self:
-        """See Source."""
-        evolved = copy.copy(self)
-        evolved.schema = schema.ddl
-        declared = {column.name for column in parse_ddl(self.schema)}
-        evolved.evolved_columns = frozenset(column.name for column in parse_ddl(schema.ddl)) - declared
-        return evolved
 
     def column_problems(self) -> list[str]:
         """Return the problems of the arguments about columns."""
@@ -150,12 +122,22 @@ class TypedSource(Source):
                 reason="SCHEMA_MISMATCH",
             )
 
-    def survey_counts(self, actual: Sequence[Column], count: Callable[[list[str]], Sequence[int]]) -> Survey:
-        """Return what does not fit. count: returns how many rows meet each of these conditions in SQL, in one query."""
+    def survey_counts(
+        self,
+        actual: Sequence[Column],
+        count: Callable[[list[str]], Sequence[int]],
+        sql_of: Callable[[str], str] | None = None,
+    ) -> Survey:
+        """Return what does not fit.
+
+        count: returns how many rows meet each of these conditions in SQL, in one query. sql_of: returns a column in
+            this SQL, from its name.
+        """
+        sql_of = sql_of or self.sql_name
         misfits = self._rescued(actual)
         if not misfits:
             return Survey(None, is_clean=True)
-        conditions = [misfit.condition(self.sql_name(misfit.name)) for misfit in misfits]
+        conditions = [misfit.condition(sql_of(misfit.name)) for misfit in misfits]
         any_of_them = " OR ".join(f"({condition})" for condition in conditions)
         records, *counts = count([any_of_them, *conditions])
         found = []

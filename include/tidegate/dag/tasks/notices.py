@@ -19,6 +19,7 @@ from msgspec import structs
 from tidegate import seams
 from tidegate.errors import Invalid, name_of
 from tidegate.history.promises import promises_now
+from tidegate.history.schemas.drift import news_of
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import HookProgress
 
@@ -37,7 +38,7 @@ __all__ = [
     "send_promise_notices",
 ]
 
-Event = Literal["held", "suspended", "quarantined", "recovered", "stale", "fresh"]
+Event = Literal["held", "suspended", "quarantined", "drifted", "recovered", "stale", "fresh"]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 
 Notifiers = Mapping[Event, Sequence[Callable[[Any], Any]]]
@@ -116,6 +117,10 @@ def about_completed(entry: Entry, ledger: Ledger) -> Iterable[Notice]:
     if quarantined:
         rows = ", ".join(f"{count:,} rows at gate {gate}" for gate, count in sorted(quarantined.items()))
         yield Notice("quarantined", pipeline, entry.id, f"checkpoint {entry.id} has quarantined {rows}")
+    for name, part in entry.plan.sources.items():
+        found = [acked.ack.drift[name] for acked in entry.acks.values() if name in acked.ack.drift]
+        if part.schema is not None and found and (summary := news_of(part.schema, found[0], entry.id)):
+            yield Notice("drifted", pipeline, entry.id, f"checkpoint {entry.id} has found at source {name}: {summary}")
     failures = _failures_before(entry, ledger)
     if failures:
         before = "1 aborted one" if failures == 1 else f"{failures} aborted ones"

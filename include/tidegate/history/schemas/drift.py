@@ -11,11 +11,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from tidegate.connectors.schema.ddl import parse_ddl
-from tidegate.connectors.schema.drift import MAX_NEW_COLUMNS, columns_after, why_no_column
+from tidegate.connectors.schema.drift import MAX_NEW_COLUMNS, columns_after, select_new_columns, why_no_column
 from tidegate.records.records import Drift, FoundColumn, SourceSchema
 
-__all__ = ["DriftDetails", "MisfitDetails", "drift_of", "drift_without_rows", "misfit_name", "misfit_text"]
+__all__ = ["DriftDetails", "MisfitDetails", "drift_of", "drift_without_rows", "misfit_name", "misfit_text", "news_of"]
 
+MAX_IN_A_SENTENCE = 20
+"""How many columns a notice names."""
 MAX_NAMED = 100
 """How many misfits the history keeps for each source and checkpoint, those in most records first."""
 
@@ -90,6 +92,26 @@ def drift_of(schema: SourceSchema, drift: Drift, checkpoint: int) -> DriftDetail
             )
         )
     return DriftDetails(records=drift.records, misfits=misfits, more=len(drift.found) - len(misfits) + drift.more)
+
+
+def news_of(schema: SourceSchema, drift: Drift, checkpoint: int) -> str:
+    """Return what no earlier checkpoint had found, in words, or "". Keys that become no columns may be data: they are
+    counted only."""
+    new = columns_after(schema, drift, checkpoint)
+    columns, others = [], 0
+    for found in select_new_columns(schema, drift):
+        if found.path in new:
+            columns.append(f"{found.path} {found.type}")
+        else:
+            others += 1
+    parts = []
+    if columns:
+        more = f" and {len(columns) - MAX_IN_A_SENTENCE} more" if len(columns) > MAX_IN_A_SENTENCE else ""
+        parts.append(f"new columns {', '.join(columns[:MAX_IN_A_SENTENCE])}{more}")
+    if others:
+        parts.append("1 key that becomes no column" if others == 1 else f"{others} keys that become no columns")
+    wider = [f"{found.path} becomes {found.wider}" for found in drift.found if found.wider]
+    return "; ".join([*parts, *wider[:MAX_IN_A_SENTENCE]])
 
 
 def _why_not(column: FoundColumn, columns: set[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.operators.join.as_of_kernel import AsOfInWorkers
@@ -73,13 +73,13 @@ def join_within(
             expires=expires,
         )
         sides.append(side)
-        columns = [*both.stored(place), *bookkeeping]
+        lookup = StateLookup(state, [*both.stored(place), *bookkeeping], identified_by=both.identified_by(place))
         if expires:
-            lookups.append(StateLookup(state, columns))
+            lookups.append(lookup)
         elif is_empty and not context.watermarks.has_advanced:  # no row can expire now
-            lookups.append(StateLookup(state, columns, "_at"))
+            lookups.append(replace(lookup, time="_at"))
         else:
-            lookups.append(StateLookup(state, columns, "_at", expire_before))
+            lookups.append(replace(lookup, time="_at", expire_before=expire_before))
     kernel = IntervalJoinKernel(
         join_keys=on,
         sides=(sides[0], sides[1]),
@@ -145,7 +145,10 @@ def joined_now(
         both.batch(frames),
         both.arriving(copies),
         on,
-        [StateLookup(state, [*both.stored(place), copies]) for place, state in enumerate(states)],
+        [
+            StateLookup(state, [*both.stored(place), copies], identified_by=both.identified_by(place))
+            for place, state in enumerate(states)
+        ],
         CurrentRowsJoin(on, (both.side(0), both.side(1)), how, retracts),
         both.result_columns(),
         is_empty=all(is_known_empty(frame) for _, frame, _ in frames),
@@ -276,6 +279,10 @@ class _BothSides:
 
         values = (self.fields[place][name] for name in self.stored_columns[place])
         return [*self._keys, T.StructField("_row", T.StringType()), *values]
+
+    def identified_by(self, place: int) -> list[str]:
+        """Return the columns that identify a row of a side: all that are stored of it."""
+        return [*self.join_keys, *self.stored_columns[place]]
 
     def all_columns(self, place: int) -> list[StructField]:
         """Return all columns of a side."""

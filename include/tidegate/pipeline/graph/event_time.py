@@ -239,6 +239,8 @@ def _source_problems(node: SourceNode) -> list[str]:
             f'{subject} has max_ahead={node.max_ahead!r}: expected a duration such as "1 hour", and event_time=…, the '
             "column that tells how far it is"
         )
+    if node.says_how_to_wait and node.source.schema_policy.on_new_column != "hold":
+        problems.append(f"{subject}: hold_for and unanswered are for on_new_column='hold'")
     if not isinstance(node.bounded, bool):
         problems.append(f"{subject} has bounded={node.bounded!r}: expected True or False")
     try:

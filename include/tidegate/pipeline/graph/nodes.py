@@ -49,6 +49,8 @@ class SourceNode:
     """Whether all of its input exists already."""
     max_ahead: object = None
     """How far its event time may be ahead of sources that have input. None: without limit."""
+    says_how_to_wait: bool = False
+    """Whether `hold_for` or `unanswered` were given, which only a source has that holds checkpoints."""
 
     @property
     def described(self) -> list[object]:

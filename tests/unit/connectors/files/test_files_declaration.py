@@ -42,7 +42,7 @@ from tests.kit.sources import files
         ({"options": {"header": "true"}}, "unknown for json"),
         ({"pattern": "a/*.csv", "options": {"heeder": "true"}}, "did you mean 'header'?"),
         ({"pattern": "a/*.csv", "on_new_column": "rescue"}, "on_new_column of CSV goes by the header of each file"),
-        ({"pattern": "a/*.csv", "on_type": "widen"}, "on_type='widen' is for JSON and Parquet, not for csv"),
+        ({"pattern": "a/*.csv", "on_type": "widen", "options": {"locale": "de"}}, "combined with option 'locale'"),
         ({"options": {"multiLine": None}}, "must be text, a number or a boolean"),
         ({"options": {3: "x"}}, "is not a string"),
         ({"options": {"encoding": "utf-8", "ENCODING": "x"}}, "is set twice"),

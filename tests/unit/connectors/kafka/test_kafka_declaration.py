@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.connectors.kafka import KafkaLogin
-from tidegate.connectors.kafka.avro import fitting
+from tidegate.connectors.kafka.avro.values import fitting
 from tidegate.connectors.kafka.position import spread
 from tidegate.connectors.kafka.reading import JARS
 from tidegate.connectors.kafka.topic import SourceTopic
@@ -48,7 +48,10 @@ def kafka(**changes: Any) -> Kafka:
         ({"schema": "id long, _Key string"}, "the column name '_key' is reserved"),
         ({"schema": "id long, _corrupt_record string"}, "the column name '_corrupt_record' is reserved"),
         ({"value": "string"}, "schema is for value='json' and 'avro'"),
-        ({"value": "string", "schema": None, "on_type": "rescue"}, "on_new_column and on_type are for value='json'"),
+        (
+            {"value": "string", "schema": None, "on_type": "rescue"},
+            "on_new_column and on_type are for value='json' and 'avro'",
+        ),
         ({"value": "bytes", "schema": None, "on_corrupt": "keep"}, "any bytes will do"),
         ({"value": "avro"}, "registry is missing"),
         ({"registry": "http://registry:8081"}, "registry is for value='avro'"),
@@ -213,7 +216,7 @@ def test_the_jars_that_an_error_names_are_those_of_the_list() -> None:
     ("module", "asked", "command"),
     [
         ("confluent_kafka", "tidegate.connectors.kafka.cluster.import_kafka", "pip install 'tidegate[kafka]'"),
-        ("fastavro", "tidegate.connectors.kafka.avro.import_fastavro", "pip install 'tidegate[avro]'"),
+        ("fastavro", "tidegate.connectors.kafka.avro.registry.import_fastavro", "pip install 'tidegate[avro]'"),
     ],
 )
 def test_a_missing_library_is_named_with_the_command_that_installs_it(

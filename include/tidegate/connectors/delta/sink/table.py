@@ -404,6 +404,11 @@ class DeltaSink(ExactlyOnceSink):
                 widenings = [change.column for change in unfit if is_widening(change, schema, snapshot.schema)]
                 if set(widenings) - set(self.partition_by):
                     remedies.append(self._remedy_for_widening(snapshot))
+                # After a rollback, a column of a source may have become wider in another way than the table has.
+                remedies.append(
+                    "if the column is one of a source with on_type='widen', declare it there with the table's type: "
+                    "what does not fit goes to the rescue column"
+                )
                 remedies.append("give the sink another path, whose table begins with the new types")
         if problems:
             title = f"sink {context.sink}: the output does not fit {self.delta_table(context).url}:"

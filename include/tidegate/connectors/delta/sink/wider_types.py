@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from tidegate.connectors.schema.widening import is_wider
+from tidegate.connectors.schema.widening import is_wider, wider_type
 from tidegate.delta.log.commit_file import TYPE_WIDENING
 from tidegate.delta.log.schema import Difference, columns, render
 from tidegate.delta.log.snapshot import Snapshot
@@ -35,6 +35,8 @@ def is_widening(change: Difference, output: Json, table: Json) -> bool:
 def with_wider_types_of(wide: Json, schema: Json, unchanged: Collection[str] = ()) -> Json:
     """Return a schema whose columns have the types of another one where those are wider.
 
+    If each of two decimals holds numbers that the other one does not, as after a rollback, a third type holds both.
+
     unchanged: columns that keep their type.
     """
     others = columns(wide)
@@ -42,9 +44,19 @@ def with_wider_types_of(wide: Json, schema: Json, unchanged: Collection[str] = (
     for field in schema["fields"]:
         other = others.get(field["name"])
         may_change = field["name"] not in unchanged
-        wider = other is not None and may_change and _is_wider(field["type"], other["type"])
-        fields.append({**field, "type": other["type"]} if wider and other is not None else field)
+        wider = _wider(field["type"], other["type"]) if other is not None and may_change else None
+        fields.append({**field, "type": wider} if wider is not None else field)
     return {**schema, "fields": fields}
+
+
+def _wider(own: Any, other: Any) -> str | None:
+    """Return the type that a column becomes to hold values of another type, too. None: it keeps its own."""
+    if _is_wider(own, other):
+        return str(other)
+    if not (isinstance(own, str) and isinstance(other, str)):
+        return None
+    both_are_decimals = own.startswith("decimal") and other.startswith("decimal")
+    return wider_type(own, other) if both_are_decimals else None
 
 
 def _is_wider(before: Any, now: Any) -> bool:

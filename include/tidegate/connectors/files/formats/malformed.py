@@ -53,18 +53,19 @@ def flag_malformed(frame: DataFrame, columns: list[Field], corrupt: str, *, repl
     return frame.withColumn(corrupt, F.expr(corrupt_text)).selectExpr(*as_declared(columns), name)
 
 
-def note(record: str, columns: list[Field], source: str, cause: str = "", place: str = "") -> str:
+def note(record: str, columns: list[Field], source: str, cause: str = "", place: str = "", line: str = "") -> str:
     """Return SQL for the message of a failure: source, file, cause and record.
 
     cause: one of CAUSES, or SQL that returns one.
     place: SQL for the place of a record that is not in a file. Its causes are SENT_CAUSES.
+    line: SQL for the record's line, if `record` is only a part of it.
     """
     cause_sql = cause if cause.startswith("CASE ") else f"'{cause}'"
     parsed = _rendered_row(columns)
     place_sql = f"'at', {place}, " if place else ""
     return (
         f"concat('{MARK}', to_json(named_struct('source', '{source}', 'file', input_file_name(), {place_sql}"
-        f"'why', {cause_sql}, 'record', left({record}, {SAMPLE}), 'sha', sha2({record}, 256), "
+        f"'why', {cause_sql}, 'record', left({record}, {SAMPLE}), 'sha', sha2({line or record}, 256), "
         f"'parsed', left({parsed}, {SAMPLE}))))"
     )
 

@@ -33,7 +33,10 @@ __all__ = [
     "NO_MISFITS",
     "Names",
     "is_plain_for",
+    "is_rounded",
+    "may_round",
     "rescued_json",
+    "rounds",
     "rows_without_misfits",
     "sql_literal",
     "summarize",
@@ -156,7 +159,7 @@ def rows_without_misfits(columns: Sequence[Field], policy: SchemaPolicy, names: 
     misfits, selected = quoted(names.misfits), []
     for column, sql in zip(columns, as_declared(list(columns)), strict=True):
         condition = doubt_of(column)
-        if _rounds(column, policy):  # the value that was read does not show it
+        if rounds(column, policy):  # the value that was read does not show it
             is_misfit = f"e -> e.kind = 'type' AND e.path = {sql_literal(column.name)}"
             condition = f"coalesce(exists({misfits}, {is_misfit}), false)"
         name = quoted(column.name)
@@ -165,23 +168,30 @@ def rows_without_misfits(columns: Sequence[Field], policy: SchemaPolicy, names: 
     return selected
 
 
-def summarize(frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, names: Names) -> Survey:
-    """Return what the records of a frame have that does not fit, in one query. frame: the result of `with_misfits`."""
+def summarize(
+    frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, names: Names, *, types: str | None = None
+) -> Survey:
+    """Return what the records of a frame have that does not fit, in one query.
+
+    frame: the result of `with_misfits`. types: SQL for the type of a column that holds a misfit `e`, if its value does
+        not show it as JSON does.
+    """
     from pyspark.sql import functions as F
 
     misfits, why = quoted(names.misfits), quoted(names.why)
 
-    any_misfit = f"named_struct('path', '', 'kind', if({why} IS NULL, 'any', 'malformed'), 'value', parse_json('null'))"
+    any_kind = f"if({why} IS NULL, 'any', 'malformed')"
+    with_type = ", 'type', ''" if types else ""
+    any_misfit = f"named_struct('path', '', 'kind', {any_kind}, 'value', parse_json('null'){with_type})"
+    none = f"filter(array({any_misfit}), e -> false)"
     is_odd = f"{why} IS NOT NULL OR size({misfits}) > 0"
-    with_any = (
-        f"CASE WHEN {is_odd} THEN concat(coalesce({misfits}, {NO_MISFITS}), array({any_misfit})) ELSE {NO_MISFITS} END"
-    )
+    with_any = f"CASE WHEN {is_odd} THEN concat(coalesce({misfits}, {none}), array({any_misfit})) ELSE {none} END"
     rows = (
         frame.select(F.explode(F.expr(with_any)).alias("e"), F.col(quoted(names.place)).alias("file"))
         .selectExpr(
             "e.path AS path",
             "e.kind AS kind",
-            f"{_type_name('e.value')} AS type",
+            f"{types or _type_name('e.value')} AS type",
             "file",
             *(f"{sql} AS {name}" for name, sql in _figures("e.value").items()),
         )
@@ -203,14 +213,13 @@ def summarize(frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, 
     declared = {column.name: column.type for column in columns} if policy.on_type == "widen" else {}
     rounded = {row.path for row in rows if row.kind == "type" and row.rounded}
     # A double holds the whole numbers that were too large for an int, too, so it comes first.
-    for row in sorted(rows, key=lambda row: row.type not in ("DOUBLE", "FRACTION")):
+    for row in sorted(rows, key=lambda row: row.type not in ("DOUBLE", "FRACTION", "double")):
         if not row.path and row.kind in ("any", "malformed"):
             records += row.records if row.kind == "any" else 0
             malformed += row.records if row.kind == "malformed" else 0
             continue
-        column = FoundColumn(
-            path=row.path, kind=row.kind, type=type_of_variant(row.type), records=row.records, file=row.file
-        )
+        kind = row.type if types else type_of_variant(row.type)
+        column = FoundColumn(path=row.path, kind=row.kind, type=kind, records=row.records, file=row.file)
         known = found.get((row.path, row.kind))
         if known is not None:
             column = FoundColumn(
@@ -223,7 +232,9 @@ def summarize(frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, 
         found[row.path, row.kind] = column
         if row.kind == "type" and row.path in declared:
             before = widened.get(row.path, declared[row.path])
-            wider = wider_type(before, _type_of_numbers(before, row.type, row.digits, row.places))
+            is_exact = row.type not in ("DOUBLE", "double")
+            needed = _type_of_numbers(before, kind, row.digits, row.places) if is_exact else kind
+            wider = wider_type(before, needed)
             if wider is not None and not (wider == "double" and row.path in rounded):
                 widened[row.path] = wider
     for path, kind in widened.items():
@@ -260,7 +271,7 @@ def _figures(value: str) -> dict[str, str]:
     return {
         "digits": f"CASE WHEN {is_number} THEN {whole} END",
         "places": f"CASE WHEN {is_number} THEN {places} END",
-        "rounded": _is_rounded(value),
+        "rounded": is_rounded(value),
     }
 
 
@@ -268,25 +279,26 @@ _EXACT_IN_DOUBLES: Final = 2**53
 """Doubles hold all whole numbers up to this one, and only some of the larger ones."""
 
 
-def _is_rounded(value: str) -> str:
+def is_rounded(value: str) -> str:
     """Return SQL that is true for a whole number that a double might round. value: SQL for a variant."""
     text = f"to_json({value})"
     number = f"try_cast({text} AS decimal(38,0))"
     return f"coalesce(rlike({text}, '^-?[0-9]+([.]0+)?$') AND abs({number}) > {_EXACT_IN_DOUBLES}, false)"
 
 
-def _rounds(column: Field, policy: SchemaPolicy) -> bool:
+def may_round(number: str) -> str:
+    """Return SQL that is true if a double may be a rounded whole number. number: SQL for the double."""
+    return f"coalesce(abs({number}) >= {_EXACT_IN_DOUBLES}, false)"
+
+
+def rounds(column: Field, policy: SchemaPolicy) -> bool:
     """Return whether whole numbers that a column might round are rescued: it may have been one of whole numbers."""
     return column.type == "double" and policy.on_type == "widen"
 
 
-def _type_of_numbers(column: str, variant: str, digits: int | None, places: int | None) -> str:
-    """Return the type of values for a column of a given type. For a decimal, their figures decide.
-
-    variant: their type as the survey names it.
-    """
-    kind = type_of_variant(variant)
-    if not column.startswith("decimal") or digits is None or places is None or variant == "DOUBLE":
+def _type_of_numbers(column: str, kind: str, digits: int | None, places: int | None) -> str:
+    """Return the type of values of this kind for a column of a given type. For a decimal, their figures decide."""
+    if not column.startswith("decimal") or digits is None or places is None:
         return kind
     return f"decimal({digits + places},{places})"
 
@@ -333,8 +345,8 @@ def _misfits_of_value(
     if policy.rescues_types:
         doubt = doubt_of(column, read)
         unread = f"{read} IS NULL" + (f" OR {doubt}" if doubt else "")
-        if depth == 1 and _rounds(column, policy):
-            unread += f" OR {_is_rounded(value)}"
+        if depth == 1 and rounds(column, policy):
+            unread += f" OR {is_rounded(value)}"
         cases.append(f"WHEN {is_there} AND ({unread}) THEN {whole % 'type'}")
     if outer == "struct":
         m = variables.at("m", depth)

@@ -1,0 +1,1 @@
+"""Avro with a schema registry: records as Confluent's serializers write them."""
