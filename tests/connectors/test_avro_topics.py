@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.kit.schema_registry import SchemaRegistry, schema_registry
 from tests.kit.world import World
 from tidegate import Pipeline
 from tidegate.connectors.kafka.avro.encoding import HEAD_BYTES, avro_problems, avro_schema, decoder, encoder, head_of
+from tidegate.connectors.kafka.records import SIZE
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, KafkaTopic
 from tidegate.sources import Files
@@ -152,6 +154,25 @@ def test_what_avro_does_not_have_is_named() -> None:
         "column 'm' is a map whose keys are no text, which Avro does not have",
         "column 's.x-y' cannot be a field of Avro: its name needs letters, digits and _ only",
     ]
+
+
+def test_each_record_of_a_schema_has_a_valid_name_of_its_own() -> None:
+    inner = schema_of({"x": "long"})
+    columns = {"a_b": inner, "a": schema_of({"b": inner}), "r": inner}
+    schema = json.loads(avro_schema(schema_of(columns), "4you.r"))
+    fastavro.parse_schema(schema)
+    assert schema["name"] == "_4you_r"
+    first, second, _ = (field["type"][1] for field in schema["fields"])
+    assert (first["name"], second["name"], second["fields"][0]["type"][1]["name"]) == ("r_a_b", "r_a", "r_a_b_2")
+
+
+def test_a_row_is_judged_by_the_size_that_its_record_has_with_its_head(spark: Any) -> None:
+    sink = KafkaTopic("orders", servers="broker:9092", value="avro", registry="http://r:8081")
+    frame = spark.createDataFrame([(5, "some text")], "id long, name string")
+    schema = json.loads(frame.schema.json())
+    _, size = sink.form.parts_to_judge(schema)
+    staged = replace(sink.form, head=head_of(7)).staged(frame)
+    assert frame.select(size).first()[0] == staged.select(SIZE).first()[0] > HEAD_BYTES
 
 
 @pytest.mark.parametrize(

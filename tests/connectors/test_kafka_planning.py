@@ -425,6 +425,46 @@ def test_a_registry_is_asked_once_for_each_schema_and_its_refusals_are_told() ->
             registry.schema(7)
 
 
+@pytest.mark.parametrize(
+    ("compatibility", "types", "new", "problem"),
+    [
+        ("BACKWARD", [], "string", None),
+        ("BACKWARD", ["string", "long"], "int", "was long and is int"),
+        ("BACKWARD", ["long", "string"], "long", None),  # it is a version: nothing is compared
+        ("BACKWARD", ["int", "long"], "double", None),
+        ("BACKWARD_TRANSITIVE", ["string", "long"], "double", "was string and is double"),
+    ],
+)
+def test_a_sink_asks_whether_a_subject_takes_a_schema(
+    compatibility: str, types: list[str], new: str, problem: str | None
+) -> None:
+    def schema(kind: str) -> str:
+        return json.dumps({**SCHEMA, "fields": [{"name": "id", "type": kind}]})
+
+    with schema_registry() as serving:
+        serving.compatibility = compatibility
+        for kind in types:
+            serving.version("orders", schema(kind))
+        registry = Registry(serving.url, None)
+        if problem is None:
+            registry.refuse_incompatible("orders", schema(new), "out")
+            return
+        with pytest.raises(Invalid, match=problem) as refused:
+            registry.refuse_incompatible("orders", schema(new), "out")
+        assert "declare the type that the latest version has" in str(refused.value.help)
+
+
+@pytest.mark.parametrize("act", ["refuse_incompatible", "register"])
+def test_a_schema_that_a_registry_calls_invalid_and_a_wrong_url_are_told_at_once(act: str) -> None:
+    with schema_registry() as serving:
+        serving.refuses = "Illegal character in: 4you"
+        with pytest.raises(Invalid, match="calls the schema for orders invalid: Illegal character in: 4you"):
+            getattr(Registry(serving.url, None), act)("orders", json.dumps(SCHEMA), "out")
+        assert len(serving.asked) == 1
+        with pytest.raises(Invalid, match="there is no schema registry at .*/api: 404"):
+            getattr(Registry(f"{serving.url}/api", None), act)("orders", json.dumps(SCHEMA), "out")
+
+
 def test_a_registry_that_is_away_is_asked_again_and_then_told() -> None:
     with schema_registry() as serving, seams.installed(seams.Seams(sleep=lambda _: None)):
         serving.away = True

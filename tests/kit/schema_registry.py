@@ -1,7 +1,7 @@
 """A schema registry of Avro schemas: what consumers and producers ask one for, on loopback, in this process.
 
 A new version of a subject has to be compatible with the latest one: with BACKWARD, its readers can read old records;
-with FULL, readers of the old version can read new ones, too.
+with FULL, readers of the old version can read new ones, too. With …_TRANSITIVE, it is compared with all versions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ __all__ = ["SchemaRegistry", "schema_registry"]
 
 
 class SchemaRegistry(http.server.ThreadingHTTPServer):
-    """Knows schemas by number. `login`: `user:password` that it asks for; `away`: it answers that it is not there."""
+    """Knows schemas by number. `login`: `user:password` that it asks for; `away`: it answers that it is not there;
+    `refuses`: why it calls each schema invalid."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -27,6 +28,7 @@ class SchemaRegistry(http.server.ThreadingHTTPServer):
         self.login: str | None = None
         self.away = False
         self.asked: list[str] = []
+        self.refuses: str | None = None
         self.subjects: dict[str, list[int]] = {}
         self.compatibility = "BACKWARD"
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
@@ -42,19 +44,26 @@ class SchemaRegistry(http.server.ThreadingHTTPServer):
         versions = self.subjects.get(subject)
         if not versions:
             return []
-        latest, new = json.loads(self.schemas[versions[-1]]), json.loads(schema)
-        problems = reading_problems(new, latest, "")
-        if self.compatibility == "FULL":
-            problems += reading_problems(latest, new, "")
+        new = json.loads(schema)
+        problems: list[str] = []
+        for number in versions if self.compatibility.endswith("_TRANSITIVE") else versions[-1:]:
+            old = json.loads(self.schemas[number])
+            problems += reading_problems(new, old, "")
+            if self.compatibility.startswith("FULL"):
+                problems += reading_problems(old, new, "")
         return problems
 
-    def version(self, subject: str, schema: str) -> int:
-        """Register a schema as a version of a subject, unless it is one, and return its number."""
-        for number in self.subjects.setdefault(subject, []):
+    def known(self, subject: str, schema: str) -> int | None:
+        """Return the number of a schema if it is a version of a subject."""
+        for number in self.subjects.get(subject, ()):
             if json.loads(self.schemas[number]) == json.loads(schema):
                 return number
+        return None
+
+    def version(self, subject: str, schema: str) -> int:
+        """Register a schema as a version of a subject, and return its number."""
         number = self.register(json.loads(schema))
-        self.subjects[subject].append(number)
+        self.subjects.setdefault(subject, []).append(number)
         return number
 
     def decoded(self, value: bytes) -> Any:
@@ -97,12 +106,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         parts = self.path.partition("?")[0].strip("/").split("/")
         if self.server.away:
             self._answer(503, {"error_code": 50302})
+        elif parts[0] not in ("compatibility", "subjects"):
+            self._answer(404, {"error_code": 404, "message": "HTTP 404 Not Found"})
+        elif self.server.refuses is not None:
+            self._answer(422, {"error_code": 42201, "message": self.server.refuses})
         elif parts[0] == "compatibility":
             if parts[2] not in self.server.subjects:
                 self._answer(404, {"error_code": 40401})
                 return
             problems = self.server.incompatibilities(parts[2], schema)
             self._answer(200, {"is_compatible": not problems, "messages": problems})
+        elif (number := self.server.known(parts[1], schema)) is not None:
+            self._answer(200, {"id": number})
+        elif len(parts) == 2:
+            self._answer(404, {"error_code": 40403 if parts[1] in self.server.subjects else 40401})
         elif problems := self.server.incompatibilities(parts[1], schema):
             self._answer(409, {"error_code": 409, "message": "; ".join(problems)})
         else:

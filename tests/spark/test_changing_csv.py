@@ -13,6 +13,7 @@ import pytest
 from tests.kit.sampling import in_turn
 from tests.kit.world import World
 from tidegate import Pipeline
+from tidegate.connectors.files.rescuing_csv import unfit_double
 from tidegate.connectors.source import SourceContext
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
@@ -244,13 +245,22 @@ def test_a_column_of_csv_becomes_as_wide_as_its_numbers(tmp_path: Path, spark: A
         ("n", "bigint", 1, "bigint"),
         ("rate", "double", 2, "double"),
     ]
-    orders.land("3.csv", "id,n,rate,amount,name\n5,5000000001,0.5,2.0001,z\n6,1,9007199254740993,3,z\n")
+    orders.land("3.csv", "id,n,rate,amount,name\n5,5000000001,0.5,2.0001,z\n6,1,9007199254740993,3,z\n7,1,12d,3,z\n")
     orders.checkpoint("three")
     rows = {row["id"]: row for row in orders.table("orders")}
     assert [(rows[id]["n"], rows[id]["rate"]) for id in (1, 2, 3, 4)] == [(5, 7.0), (None, None), (7, 7.0), (2, None)]
     assert json.loads(rows[2]["_rescued"]) == {"n": "5000000000", "rate": "2.5", "amount": "1.2575"}
     assert (rows[5]["n"], rows[5]["rate"], rows[5]["amount"]) == (5_000_000_001, 0.5, Decimal("2.0001"))
     assert (rows[6]["rate"], rows[6]["_rescued"]) == (None, '{"rate":"9007199254740993"}'), "a double would round it"
+    assert (rows[7]["rate"], rows[7]["_rescued"]) == (None, '{"rate":"12d"}'), "as while the column was one of ints"
+
+
+def test_a_double_takes_only_plain_numbers_that_it_does_not_round(spark: Any) -> None:
+    fit = ["7", " +007 ", "5.", ".5", "-1.5e3", "9007199254740992", "9007199254740993.5", "NaN", "n/a", "Inf"]
+    unfit = ["12d", "7f", "0x1p4", "x", "", "9007199254740993", "\t9007199254740993", "-9007199254740993.", "NaN(n)"]
+    rows = spark.createDataFrame([(text,) for text in [*fit, *unfit, None]], "text string")
+    found = rows.selectExpr("text", f"{unfit_double('text', {'nanValue': 'n/a'})} AS unfit").collect()
+    assert [row.text for row in found if row.unfit] == unfit
 
 
 class Numbers(Shop):

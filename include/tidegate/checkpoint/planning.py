@@ -311,7 +311,18 @@ class Plans:
         """Return the entry that another one continues from. The view has no acks of a rollback's target."""
         if entry.rollback is not None and entry.rollback.target:
             return self.ledger.entry(entry.rollback.target)
+        if self.graph.by_interval:
+            return self._interval_below(view, entry)
         return _below(view, entry)
+
+    def _interval_below(self, view: View, entry: Entry) -> Entry | None:
+        """Return the next lower entry that counts. The plan of an interval names no base, as it rests on none, but what
+        those found that were planned beside it is to be known, too. They may be settled, and below the view."""
+        for id in range(entry.id - 1, 0, -1):
+            lower = view.get(id) or self.ledger.entry(id)
+            if lower is None or not lower.aborted:
+                return lower
+        return None
 
     def _repeated(
         self, recorded: Plan, view: View, base: Entry | None, changes: Sequence[SourceChange]
@@ -429,7 +440,7 @@ def next_schema(
     It is the declared one, with what the checkpoints below have found.
 
     before: its range in the base, or None if it has none. base: the entry on which the next plan rests; in an interval
-    pipeline, the last completed one. below: returns the entry from which another one continues.
+    pipeline, the last completed one. below: returns the entry from which another one continues, or the next lower one.
     """
     policy = sourcing.source.schema_policy
     if not policy.rescues:
@@ -439,6 +450,9 @@ def next_schema(
     drifts: list[tuple[int, Drift | None]] = []
     entry = base
     while entry is not None and entry.id > through:
+        part = entry.plan.sources.get(sourcing.name)
+        if entry.plan.by_interval and (part is None or part.schema is None):
+            break  # the schema did not follow its input then, so there is nothing to find from here on
         if len(entry.acks) < len(entry.plan.acks):
             drifts.clear()  # it may still find something: a later plan looks at it, and at what is above it, again
         else:

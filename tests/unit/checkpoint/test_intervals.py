@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tests.kit.toys import ToyIntervals, ToySink, ToySource
+from tests.kit.toys import DriftingToySource, ToyIntervals, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered, Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
@@ -21,7 +21,7 @@ from tidegate.execution.finish import finish
 from tidegate.history import health
 from tidegate.ledger.ledger import stamp
 from tidegate.records.interval import Interval
-from tidegate.records.records import Ack, Drain, Filled, JobStats
+from tidegate.records.records import Ack, Drain, Drift, Filled, FoundColumn, JobStats
 from tidegate.sources import Files
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -114,6 +114,37 @@ def test_the_hint_stays_below_what_is_open_though_higher_ones_are_published(worl
     world.coordinator().publish()
     assert world.live("a") == world.expected(1, 2)
     assert world.ledger.view().settled == high
+
+
+class DriftingIntervals(DriftingToySource, ToyIntervals):
+    """Intervals whose schema follows their input."""
+
+
+def test_a_schema_has_what_intervals_found_that_were_planned_at_once(world):
+    world.source = DriftingIntervals(world.feed)
+
+    def find(id: int, path: str) -> None:
+        found = FoundColumn(path=path, kind="new", type="boolean", records=1, file="1.json")
+        world.source.found = Drift(found=[found], records=1)
+        world.work(id)
+        assert world.coordinator().complete(id).state == "completed"
+        world.source.found = None
+
+    def ddl(id: int) -> str:
+        return world.ledger.entry(id).plan.sources["in"].schema.ddl
+
+    low, lost, high = world.ask("low", 1), world.ask("lost", 2), world.ask("high", 3)
+    world.coordinator().abort(lost, "it takes too long")
+    find(high, "vip")
+    beside = world.ask("beside", 4)
+    assert "vip" not in ddl(beside), "what is open below it may still find something, and that comes first"
+    find(low, "coupon")
+    world.work(beside)
+    world.coordinator().complete(beside)
+    world.coordinator().publish()
+    assert world.ledger.view().settled == beside, "so the view has none of them but the last"
+    assert ddl(world.make("next", 5)).endswith("`coupon` boolean, `vip` boolean")
+    assert ddl(world.make("later", 6)).endswith("`coupon` boolean, `vip` boolean")
 
 
 def test_an_interval_waits_for_a_free_place_like_any_checkpoint(world):

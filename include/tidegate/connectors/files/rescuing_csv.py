@@ -7,16 +7,16 @@ twice: into the columns of the schema, and into texts.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.files.formats.csv_headers import CsvHeader, group_files_per_header
 from tidegate.connectors.files.formats.exact_values import as_read, doubt, doubt_of
 from tidegate.connectors.files.formats.misfits import (
+    EXACT_IN_DOUBLES,
     NO_MISFITS,
     Names,
-    is_rounded,
-    may_round,
     rounds,
     sql_literal,
     summarize,
@@ -44,6 +44,12 @@ if TYPE_CHECKING:
 __all__ = ["read_rescuing_csv", "survey_csv"]
 
 _PLAIN_NUMBER: Final = "^[-+]?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?$"
+_DOUBLE: Final = "^[-+]?(([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?|Infinity|NaN)$"
+"""What counts as a double. Java's parser also takes `12d` and `0x1p4`, which are no numbers to an int column."""
+_WHOLE: Final = "^[-+]?[0-9]+[.]?0*$"
+_SPACE_AROUND: Final = "^[\t-\r ]+|[\t-\r ]+$"
+_NAMES_OF_DOUBLES: Final = {"nanvalue": "NaN", "positiveinf": "Inf", "negativeinf": "-Inf"}
+"""Options with further texts of doubles, and their defaults."""
 
 
 def survey_csv(spark: SparkSession, source: FileOptions, folder: Folder, names: list[str]) -> Survey:
@@ -116,9 +122,15 @@ def _has_misfits(
     """Return whether any record has a value that its column cannot hold, and that is rescued."""
     if not source.schema_policy.rescues_types:
         return False
-    rows, read, corrupt = csv_rows(spark, paths, header, columns, options)
-    may_be_rounded = [may_round(quoted(column.name)) for column in read if rounds(column, source.schema_policy)]
-    conditions = [f"{quoted(corrupt)} IS NOT NULL", doubt(read), *may_be_rounded]
+    policy = source.schema_policy
+    judged_by_text = [column.name for column in columns if rounds(column, policy)]
+    texts = [
+        replace(column, type="string") if column is not None and column.name in judged_by_text else column
+        for column in header.columns
+    ]
+    rows, read, corrupt = csv_rows(spark, paths, replace(header, columns=tuple(texts)), columns, options)
+    unfit = [unfit_double(quoted(column.name), options) for column in read if column.name in judged_by_text]
+    conditions = [f"{quoted(corrupt)} IS NOT NULL", doubt(read), *unfit]
     # Spark refuses to read only the texts of malformed records, as `isEmpty` would.
     return bool(rows.where(" OR ".join(conditions)).take(1))
 
@@ -156,8 +168,8 @@ def _judged(
         selected.append(f"{read} AS {quoted(column.name)}")
         if policy.rescues_types and position is not None:
             value = f"texts.c{position}"
-            rounded = is_rounded(_number(value)) if rounds(column, policy) else ""
-            unread = " OR ".join(filter(None, [f"{read} IS NULL", doubt_of(column, read), rounded]))
+            unfit = unfit_double(value, options) if rounds(column, policy) else ""
+            unread = " OR ".join(filter(None, [f"{read} IS NULL", doubt_of(column, read), unfit]))
             misfit = _misfit(sql_literal(column.name), "'type'", f"CAST({value} AS variant)")
             rescued.append(f"CASE WHEN {value} IS NOT NULL AND ({unread}) THEN {misfit} END")
     misfits = f"array_compact(array({', '.join(rescued)}))" if rescued else NO_MISFITS
@@ -175,6 +187,19 @@ def _judged(
         f"place AS {quoted(checks.place)}",
         f"{misfits} AS {quoted(checks.misfits)}",
     ).withColumn(checks.misfits, F.expr(f"CASE WHEN {quoted(checks.why)} IS NULL THEN {quoted(checks.misfits)} END"))
+
+
+def unfit_double(text: str, options: dict[str, str]) -> str:
+    """Return SQL that is true for a text that is no plain number, or a whole number that a double might round.
+
+    Such a text does not fit a column of whole numbers either, so it stays rescued when the column has become wider.
+    """
+    lower = {key.lower(): value for key, value in options.items()}
+    named = ", ".join(sql_literal(lower.get(option, default)) for option, default in _NAMES_OF_DOUBLES.items())
+    trimmed = f"regexp_replace({text}, '{_SPACE_AROUND}', '')"
+    is_double = f"(rlike({trimmed}, '{_DOUBLE}') OR {text} IN ({named}))"
+    is_rounded = f"abs(try_cast({trimmed} AS decimal(38,0))) > {EXACT_IN_DOUBLES}"
+    return f"coalesce(NOT {is_double} OR (rlike({trimmed}, '{_WHOLE}') AND {is_rounded}), false)"
 
 
 def _number(text: str) -> str:

@@ -6,14 +6,14 @@ JSON does not depend on the session's settings: timestamps are in UTC with micro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from tidegate.connectors.declaring import collation_problems
-from tidegate.connectors.kafka.avro.encoding import avro_problems, avro_schema, decoder, encoder
+from tidegate.connectors.kafka.avro.encoding import HEAD_BYTES, avro_problems, avro_schema, decoder, encoder
 from tidegate.connectors.row_rules import RowRule
 from tidegate.connectors.valid_texts import columns_of_valid_text, invalid_text_condition, invalid_text_problem
 from tidegate.delta.log.schema import columns, render
@@ -180,7 +180,9 @@ class RecordForm:
 
     def parts_to_judge(self, schema: Json) -> tuple[dict[str, Column], Column]:
         """Return the parts of a record and its size, of rows that need not be valid."""
-        parts = self._parts(schema, lambda names: list(map(quoted, names)))
+        # Staging registers the schema, of whose number only the bytes count here.
+        form = replace(self, head=bytes(HEAD_BYTES)) if self.value == "avro" else self
+        parts = form._parts(schema, lambda names: list(map(quoted, names)))
         return parts, self._size(parts)
 
     def removed(self, rows: DataFrame, staged: DataFrame) -> DataFrame:

@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = [
+    "EXACT_IN_DOUBLES",
     "NO_MISFITS",
     "Names",
     "is_plain_for",
-    "is_rounded",
-    "may_round",
     "rescued_json",
     "rounds",
     "rows_without_misfits",
@@ -271,24 +270,19 @@ def _figures(value: str) -> dict[str, str]:
     return {
         "digits": f"CASE WHEN {is_number} THEN {whole} END",
         "places": f"CASE WHEN {is_number} THEN {places} END",
-        "rounded": is_rounded(value),
+        "rounded": _is_rounded(value),
     }
 
 
-_EXACT_IN_DOUBLES: Final = 2**53
+EXACT_IN_DOUBLES: Final = 2**53
 """Doubles hold all whole numbers up to this one, and only some of the larger ones."""
 
 
-def is_rounded(value: str) -> str:
+def _is_rounded(value: str) -> str:
     """Return SQL that is true for a whole number that a double might round. value: SQL for a variant."""
     text = f"to_json({value})"
     number = f"try_cast({text} AS decimal(38,0))"
-    return f"coalesce(rlike({text}, '^-?[0-9]+([.]0+)?$') AND abs({number}) > {_EXACT_IN_DOUBLES}, false)"
-
-
-def may_round(number: str) -> str:
-    """Return SQL that is true if a double may be a rounded whole number. number: SQL for the double."""
-    return f"coalesce(abs({number}) >= {_EXACT_IN_DOUBLES}, false)"
+    return f"coalesce(rlike({text}, '^-?[0-9]+([.]0+)?$') AND abs({number}) > {EXACT_IN_DOUBLES}, false)"
 
 
 def rounds(column: Field, policy: SchemaPolicy) -> bool:
@@ -346,7 +340,7 @@ def _misfits_of_value(
         doubt = doubt_of(column, read)
         unread = f"{read} IS NULL" + (f" OR {doubt}" if doubt else "")
         if depth == 1 and rounds(column, policy):
-            unread += f" OR {is_rounded(value)}"
+            unread += f" OR {_is_rounded(value)}"
         cases.append(f"WHEN {is_there} AND ({unread}) THEN {whole % 'type'}")
     if outer == "struct":
         m = variables.at("m", depth)

@@ -54,8 +54,8 @@ def avro_problems(schema: Json) -> list[str]:
 
 def avro_schema(schema: Json, name: str) -> str:
     """Return the schema of Avro for rows with this schema. name: the record's name."""
-    full = {"type": "record", "name": re.sub("[^A-Za-z0-9_]", "_", name), "fields": _fields(schema, "")}
-    return json.dumps(full)
+    valid = re.sub("^(?=[0-9])|[^A-Za-z0-9_]", "_", name)
+    return json.dumps({"type": "record", "name": valid, "fields": _fields(schema, "", {valid})})
 
 
 def head_of(number: int) -> bytes:
@@ -100,25 +100,40 @@ def _parsed(schema: str) -> Any:
     return _PARSED[schema]
 
 
-def _fields(schema: Json, path: str) -> list[Any]:
+def _fields(schema: Json, path: str, used: set[str]) -> list[Any]:
+    """Return the fields of a record. used: the names of records so far, to which it adds."""
     fields = []
     for field in schema["fields"]:
-        kind = _type(field["type"], f"{path}_{field['name']}")
+        kind = _type(field["type"], f"{path}_{field['name']}", used)
         fields.append({"name": field["name"], "type": ["null", kind], "default": None})
     return fields
 
 
-def _type(kind: Any, path: str) -> Any:
+def _type(kind: Any, path: str, used: set[str]) -> Any:
     if isinstance(kind, str):
         decimal = _DECIMAL.fullmatch(kind)
         if decimal is None:
             return _SIMPLE[kind]
         return {"type": "bytes", "logicalType": "decimal", "precision": int(decimal[1]), "scale": int(decimal[2])}
     if kind["type"] == "array":
-        return {"type": "array", "items": ["null", _type(kind["elementType"], path)]}
+        return {"type": "array", "items": ["null", _type(kind["elementType"], path, used)]}
     if kind["type"] == "map":
-        return {"type": "map", "values": ["null", _type(kind["valueType"], path)]}
-    return {"type": "record", "name": f"r{path}", "fields": _fields(kind, path)}
+        return {"type": "map", "values": ["null", _type(kind["valueType"], path, used)]}
+    name = _unused_name(f"r{path}", used)
+    return {"type": "record", "name": name, "fields": _fields(kind, path, used)}
+
+
+def _unused_name(name: str, used: set[str]) -> str:
+    """Return a name that no record of the schema has yet, and add it to these.
+
+    Two paths may give one name: `a_b`, and `b` inside `a`. Further columns come last, so they change no number.
+    """
+    unused, number = name, 1
+    while unused in used:
+        number += 1
+        unused = f"{name}_{number}"
+    used.add(unused)
+    return unused
 
 
 def _collect_problems(schema: Json, path: str, problems: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from tidegate.connectors.kafka.avro.values import Undecodable, fitting
-from tidegate.connectors.schema.drift import SchemaPolicy, common_type
+from tidegate.connectors.schema.drift import SchemaPolicy
 from tidegate.spark.refusals.malformed_record import MISFIT
 
 if TYPE_CHECKING:
@@ -44,14 +45,14 @@ def fit_record(
 ) -> tuple[dict[str, Any], list[UnfitField]]:
     """Return the values of the columns, and what the policy rescues. Raise Undecodable for what it does not.
 
-    as_text: columns of text that the source has got by itself. They hold the JSON of any value.
+    as_text: columns of text that the source has got by itself. They hold the text of any value, or its JSON.
     """
     row: dict[str, Any] = {}
     misfits = _unknown_fields(record, columns, "", policy)
     for name, kind in columns.items():
         value = record.get(name)
         if name in as_text and value is not None and not isinstance(value, str):
-            value = json_of(value)
+            value = _text_of(value)
         try:
             rounds = str(kind) == "double" and policy.on_type == "widen" and _is_rounded(value)
             if rounds:
@@ -74,7 +75,26 @@ def rescued(misfits: list[UnfitField]) -> str | None:
 
 def json_of(value: Any) -> str:
     """Return a value of Avro as JSON."""
-    return _ENCODER.encode(value).decode()
+    return _ENCODER.encode(_with_names_of_floats(value)).decode()
+
+
+def _text_of(value: Any) -> str:
+    """Return what a column of text holds of a value: its text if JSON has it as one, such as a UUID; else its JSON."""
+    text = json_of(value)
+    return str(msgspec.json.decode(text)) if text.startswith('"') else text
+
+
+def _with_names_of_floats(value: Any) -> Any:
+    """Return a value with the names of floats that JSON lacks, as Spark writes them. The encoder makes them null."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _with_names_of_floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_names_of_floats(item) for item in value]
+    return value
 
 
 def _unknown_fields(
@@ -120,6 +140,7 @@ def _inside(value: Any, kind: pa.DataType, path: str, policy: SchemaPolicy) -> l
 
 
 _EXACT_IN_DOUBLES: Final = 2**53
+_MAX_PLACES: Final = 38
 
 
 def _is_rounded(value: Any) -> bool:
@@ -137,7 +158,8 @@ def _type_of(value: Any) -> str:
     if isinstance(value, float):
         return "double"
     if isinstance(value, decimal.Decimal):
-        return f"decimal(38,{max(-int(value.as_tuple().exponent), 0)})"
+        places = max(-int(value.as_tuple().exponent), 0)
+        return f"decimal(38,{places})" if places <= _MAX_PLACES else "string"
     if isinstance(value, bytes):
         return "binary"
     if isinstance(value, datetime.datetime):
@@ -145,8 +167,22 @@ def _type_of(value: Any) -> str:
     if isinstance(value, datetime.date):
         return "date"
     if isinstance(value, list):
-        element = "void"
-        for item in value:
-            element = common_type(element, _type_of(item))
-        return "string" if element == "void" else f"array<{element}>"
+        return _type_of_list(value)
     return "string"
+
+
+def _type_of_list(value: list[Any]) -> str:
+    """Return a list of scalars of one type. No column of a list holds others unchanged, so they become text."""
+    elements = [element for element in value if element is not None]
+    types = {_type_of(element) for element in elements}
+    if len(types) != 1 or any(isinstance(element, list) for element in elements):
+        return "string"
+    element = types.pop()
+    if element == "string" and not all(_is_text(each) for each in elements):
+        return "string"
+    return f"array<{element}>"
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether a column of text holds a value as it is."""
+    return isinstance(value, str) or type(value).__name__ == "UUID"

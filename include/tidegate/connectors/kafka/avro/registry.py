@@ -17,6 +17,8 @@ __all__ = ["Registry", "import_fastavro"]
 
 _TRIES: Final = 3
 _TIMEOUT_S: Final = 10.0
+_ABSENT: Final = (40401, 40402, 40403)
+"""Error codes: there is no such subject, version or schema. Other 404s are not a registry's."""
 
 
 def import_fastavro() -> Any:
@@ -56,8 +58,12 @@ class Registry:
 
     def refuse_incompatible(self, subject: str, schema: str, sink: str) -> None:
         """Raise Invalid if a subject does not take this schema as its next version."""
-        path = f"compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        answer = self._ask(path, {"schema": schema})
+        name = quote(subject, safe="")
+        if self._ask(f"subjects/{name}", {"schema": schema}, subject, sink) is not None:
+            return  # it is a version: to register it again changes nothing, so nothing compares it
+        # The registry compares it with the latest version, or with all if the subject's compatibility is transitive.
+        path = f"compatibility/subjects/{name}/versions?verbose=true"
+        answer = self._ask(path, {"schema": schema}, subject, sink)
         if answer is not None and not answer.get("is_compatible", True):
             raise _incompatible(subject, sink, "; ".join(map(str, answer.get("messages") or ())))
 
@@ -68,7 +74,10 @@ class Registry:
         return int(answer["id"])
 
     def _ask(self, path: str, body: Any = None, subject: str = "", sink: str = "") -> Any:
-        """Return the registry's answer, or None if what is asked for does not exist. body: the content to post."""
+        """Return the registry's answer, or None if what is asked for does not exist.
+
+        body: the content to post. subject, sink: for which subject it is asked, and by which sink.
+        """
         headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         data = None
         if body is not None:
@@ -84,10 +93,26 @@ class Registry:
                 with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
                     return json.loads(response.read())
             except urllib.error.HTTPError as error:
-                if error.code == 404 and not subject:
+                said = _said_of(error)
+                if error.code == 404 and said.get("error_code") in _ABSENT:
                     return None
-                if error.code in (409, 422) and subject:
-                    raise _incompatible(subject, sink, _message_of(error)) from None
+                if error.code == 404:
+                    raise Invalid(
+                        f"there is no schema registry at {self._url}: 404 for /{path.partition('?')[0]}",
+                        expected="the URL of a schema registry, without the path of a request",
+                        help="correct registry=…: the address, and the path before /subjects if it has one",
+                        reason="REGISTRY_URL",
+                    ) from None
+                if error.code == 409 and subject:
+                    raise _incompatible(subject, sink, str(said.get("message", error.reason))) from None
+                if error.code == 422 and subject:
+                    raise Invalid(
+                        f"sink {sink!r}: the schema registry calls the schema for {subject} invalid: "
+                        f"{said.get('message', error.reason)}",
+                        expected="a schema of Avro that the registry accepts",
+                        help="rename or omit the columns of which its message tells, or name another subject=…",
+                        reason="SCHEMA_REFUSED",
+                    ) from None
                 if error.code in (401, 403):
                     raise Invalid(
                         f"the schema registry refuses the login: {error.code} {error.reason}",
@@ -105,18 +130,21 @@ class Registry:
         )
 
 
-def _message_of(error: urllib.error.HTTPError) -> str:
+def _said_of(error: urllib.error.HTTPError) -> dict[str, Any]:
+    """Return the registry's message and error code, or nothing if the answer is not a registry's."""
     try:
-        return str(json.loads(error.read())["message"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return str(error.reason)
+        said = json.loads(error.read())
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _incompatible(subject: str, sink: str, why: str) -> Invalid:
     return Invalid(
         f"sink {sink!r}: the schema registry does not take the columns of this checkpoint for {subject}: {why}",
-        expected="columns that are compatible with its latest version, as the registry defines this for the subject",
-        help="keep the columns and types that its consumers read: select them before the sink; or read with "
+        expected="columns that are compatible with its versions, as the registry defines this for the subject",
+        help="keep the columns and types that its consumers read: select them before the sink; or declare the type "
+        "that the latest version has; or read with "
         'on_type="rescue"; or change the compatibility of this subject, or name another one with subject=…',
         reason="SCHEMA_INCOMPATIBLE",
     )
