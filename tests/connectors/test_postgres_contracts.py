@@ -24,7 +24,7 @@ class OnPostgres:
     secrets = (PASSWORD,)
 
     @pytest.fixture(autouse=True)
-    def _own_folder(self, tmp_path, spark, postgres):
+    def _set_up_folder(self, tmp_path, spark, postgres):
         self.postgres = postgres
         self.set_up(tmp_path, spark)
 
@@ -90,7 +90,7 @@ class TestTable(OnPostgres, SourceContract):
 
 class TestChanges(OnPostgres, SourceContract):
     @pytest.fixture(autouse=True)
-    def _own_folder(self, tmp_path, spark, postgres):
+    def _set_up_folder(self, tmp_path, spark, postgres):
         drop = f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
         postgres.run(drop, "DROP PUBLICATION IF EXISTS contract")
         self.postgres = postgres

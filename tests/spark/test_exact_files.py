@@ -81,7 +81,7 @@ def test_what_cannot_be_listed_is_left_to_spark_s_reader(
     assert [row.n for row in parquet_files(spark, [colon], SCHEMA).collect()] == [7]
     plain = file_at(tmp_path, "plain", 8)
     other = spark.newSession()
-    monkeypatch.setattr(exact_files._Java, "of", never)
+    monkeypatch.setattr(exact_files._Java, "from_spark", never)
     assert [row.n for row in parquet_files(other, [plain], SCHEMA).collect()] == [8]
 
 

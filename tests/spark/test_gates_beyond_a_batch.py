@@ -444,6 +444,13 @@ class TestAnomaly:
         told = {row["id"]: row[Judgement.RULES] for row in bad.collect()}
         assert told == {1: ["anomaly"], 2: ["anomaly"], 3: ["anomaly"]}
 
+        only_below_zero = rows.where("id = 2 OR id = 4")
+        judgement = gate.judge(
+            only_below_zero, GateContext("p", "usual", Place("/"), clock="2026-03-02T00:00:00Z", memory=memory)
+        )
+        _, bad = judgement.split
+        assert [row["id"] for row in bad.collect()] == [2]
+
     def test_a_checkpoint_without_rows_has_a_count(self, spark, tmp_path):
         def build(pipeline: Pipeline) -> None:
             rows = sources(pipeline, "v double")

@@ -6,7 +6,8 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -150,7 +151,7 @@ def test_a_run_of_airflows_tells_of_its_own_checkpoint_itself(shop: Shop) -> Non
 def test_a_run_that_has_ended_without_telling_is_told_of(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(announcer, "_state", lambda entry: state)
+    monkeypatch.setattr(announcer, "_state_of", lambda sender: state)
     id = shop.world.checkpoint(f"airflow:{shop.name}:run 1", rows=2)
     announce(shop.pipeline)
     assert causes(shop) == [("checkpoint", id)]
@@ -158,13 +159,53 @@ def test_a_run_that_has_ended_without_telling_is_told_of(
 
 def test_a_run_whose_last_task_waits_or_runs_may_still_tell(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     state = "up_for_retry"
-    monkeypatch.setattr(announcer, "_state", lambda entry: state)
+    monkeypatch.setattr(announcer, "_state_of", lambda sender: state)
     id = shop.world.checkpoint(f"airflow:{shop.name}:run 1", rows=2)
     assert announce(shop.pipeline) is None, "it has to be looked at again"
     assert shop.told() == []
     state = "failed"
     announce(shop.pipeline)
     assert causes(shop) == [("checkpoint", id)]
+
+
+def test_a_task_that_has_claimed_an_entry_and_failed_leaves_it_to_the_server(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = "running"
+    monkeypatch.setattr(announcer, "_state_of", lambda sender: state)
+    run = f"airflow:{shop.name}:run 1"
+    id = shop.world.checkpoint(run, rows=2)
+    shop.world.ledger.create_announced(Announced(**stamp(new_id()), id=id, by=run))
+    assert announce(shop.pipeline) is None, "it has to be looked at again"
+    assert shop.told() == []
+    state = "failed"
+    announce(shop.pipeline)
+    announce(shop.pipeline)
+    assert causes(shop) == [("checkpoint", id)]
+
+
+def test_a_checkpoint_that_no_table_will_ever_show_does_not_hold_up_its_rollback(shop: Shop) -> None:
+    first = shop.world.checkpoint("local:of a command", rows=2)
+    shop.world.weather.stuck.add("a")
+    undone = shop.world.checkpoint("local:wrong prices", rows=1)
+    assert announce(shop.pipeline) is None
+    shop.world.coordinator().roll_back(first, run="local:rollback", by="ann", reason="wrong prices")
+    shop.world.weather.stuck.clear()
+    shop.world.publish()
+    announce(shop.pipeline)
+    assert causes(shop) == [("checkpoint", first), ("rollback", undone + 1)]
+
+
+def test_a_ledger_that_cannot_be_read_is_looked_at_more_and_more_rarely() -> None:
+    pipeline = PipelineRef("shop", cast(Any, SimpleNamespace(root="/data")), "", ())
+    seen = announcer._Looked(at=1000.0)
+    assert seen.is_due(pipeline, 1000.0)
+    seen.failures = 1
+    assert not seen.is_due(pipeline, 1039.0)
+    assert seen.is_due(pipeline, 1040.0)
+    seen.failures = 50
+    assert not seen.is_due(pipeline, 1599.0)
+    assert seen.is_due(pipeline, 1600.0)
 
 
 def test_what_no_table_shows_yet_is_told_when_it_does(shop: Shop) -> None:

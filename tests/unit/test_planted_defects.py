@@ -146,10 +146,10 @@ def _let_go_of_no_source(patch: Patch) -> None:
 def _stay_where_it_was(patch: Patch) -> None:
     real = files._Position.parse
 
-    def of(start: Any, pattern: Any, context: Any, moved_from: str | None) -> Any:
+    def parse(start: Any, pattern: Any, context: Any, moved_from: str | None) -> Any:
         return real(start, pattern, context, None)
 
-    patch.setattr(files._Position, "of", staticmethod(of))
+    patch.setattr(files._Position, "parse", staticmethod(parse))
 
 
 def _hold_once_all_jobs_are_done(patch: Patch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import reduce
@@ -200,7 +200,8 @@ class Anomaly(Remembering):
         if not any(rule.policy == "quarantine" for rule in judgement.broken):
             return judgement
         unusual = [found["group"] for found in judgement.results["groups"] if found["unusual"] and found["rows"]]
-        bad_groups = grouped.where(_is_one_of(unusual, self.by)).withColumn(BROKEN, f.array(f.lit(UNUSUAL)))
+        fractions = {name for name, kind in grouped.dtypes if kind in ("float", "double")}
+        bad_groups = grouped.where(_is_one_of(unusual, self.by, fractions)).withColumn(BROKEN, f.array(f.lit(UNUSUAL)))
         return replace(judgement, split=split_bad_keys(frame, self.by, bad_groups, len(unusual), nulls=True))
 
     def _aggregates(self, frame: DataFrame, context: GateContext) -> list[Column]:
@@ -345,15 +346,23 @@ class GroupFinding(msgspec.Struct):
         return result
 
 
-def _is_one_of(groups: Sequence[Sequence[str | None]], by: Sequence[str]) -> Column:
-    """Return the condition that a row is of one of these groups, which are named by their values' texts."""
+def _is_one_of(groups: Sequence[Sequence[str | None]], by: Sequence[str], fractions: Collection[str]) -> Column:
+    """Return the condition that a row is of one of these groups, which are named by their values' texts.
+
+    fractions: the columns of floats and doubles. Spark may ask for the rows before it groups them, and only a group has
+    0.0 for -0.0.
+    """
     from pyspark.sql import functions as f
 
+    columns = []
+    for name in by:
+        column = f.col(quoted(name))
+        if name in fractions:
+            column = f.when(column == 0, f.abs(column)).otherwise(column)
+        columns.append(column.cast("string"))
     conditions = []
     for texts in groups:
-        same = [
-            f.col(quoted(name)).cast("string").eqNullSafe(f.lit(text)) for name, text in zip(by, texts, strict=True)
-        ]
+        same = [column.eqNullSafe(f.lit(text)) for column, text in zip(columns, texts, strict=True)]
         conditions.append(reduce(and_, same))
     return reduce(or_, conditions)
 

@@ -44,6 +44,8 @@ __all__ = ["look_at_promises", "look_from_triggerer", "promise_deadlines"]
 
 PATIENCE_S: Final = 300.0
 """How long the process that looks may take: it imports the DAG file, and notifiers wait for servers."""
+_AT_ONCE: Final = asyncio.Semaphore(2)
+"""How many processes may look at one time. When Airflow's scheduler comes back, all deadlines pass at one moment."""
 _BETWEEN: Final = "\n"
 """Between several names in one argument of a callback: Airflow hashes these, so they are no lists."""
 
@@ -100,15 +102,16 @@ async def look_from_triggerer(file: str, dag_id: str, logins: str, folders: str,
         return "a run of a backfill: nobody looks"
     path = [*sys.path, *folders.split(_BETWEEN)]
     own = {"PYTHONPATH": os.pathsep.join(filter(None, path)), **await _login_variables(logins)}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__), stdin=PIPE, env=can_import_airflow({**os.environ, **own})
-    )
     request = json.dumps([file, dag_id, context or {}], default=str).encode()  # it has times and ids of Airflow's
-    try:
-        await asyncio.wait_for(process.communicate(request), PATIENCE_S)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+    async with _AT_ONCE:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", __name__), stdin=PIPE, env=can_import_airflow({**os.environ, **own})
+        )
+        try:
+            await asyncio.wait_for(process.communicate(request), PATIENCE_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
     if process.returncode:
         raise Unavailable(
             f"the promises of DAG {dag_id!r} could not be looked at: the process has ended with {process.returncode}",

@@ -53,6 +53,8 @@ __all__ = [
     "writes",
 ]
 
+_PLAIN_NAME = re.compile(r"\w+")
+
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
 _FIXED_SIZE = ("boolean", *_NUMBERS, "date", "timestamp", "timestamp_ntz")
 _KEYS = (*_FIXED_SIZE, "string", "binary")
@@ -229,7 +231,7 @@ def reported(
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from work(batch.rename_columns(names) for batch in batches)
 
-    if any("." in name for name in names):  # Spark fails on them
+    if not all(map(_PLAIN_NAME.fullmatch, names)):  # Spark takes dots, backticks and stars for something else
         numbers = [T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)]
         rows = with_fields(renamed(rows, (field.name for field in numbers)), numbers)
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from airflow.models.asset import AssetModel
+from airflow.models.dag import DagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
@@ -25,6 +27,7 @@ from tidegate import seams
 from tidegate.errors import name_of
 from tidegate.history.asset_events.changes import (
     SENT_NO_EVENTS,
+    EventSender,
     SinkChange,
     changes_of,
     sender_of,
@@ -32,7 +35,7 @@ from tidegate.history.asset_events.changes import (
 )
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.card import CardEvents, CardSink
-from tidegate.protocol.view import Entry
+from tidegate.protocol.view import Entry, rollback_of
 from tidegate.records.place import is_url
 from tidegate.records.records import Announced
 from tidegate.ui.pipelines import PipelineRef, find_pipelines, tagged
@@ -48,7 +51,11 @@ FOLDER_PAUSE_S: Final = 5.0
 STORE_PAUSE_S: Final = 20.0
 """How often a ledger is looked at: in a folder, and in an object store, whose requests cost money."""
 WORK_SHARE: Final = 0.02
-"""The share of the time in which all ledgers together may be looked at."""
+"""The share of a core's time that looking at all ledgers together may take."""
+MAX_PAUSE_S: Final = 60.0
+"""The longest pause between two looks at all of them."""
+MAX_BACKOFF_S: Final = 600.0
+"""The longest pause after a ledger could not be read again and again."""
 MAX_AGE_S: Final = 86_400.0
 """What was decided before that is left to the pipeline's next run: a history is no news."""
 
@@ -60,6 +67,15 @@ class _Looked:
     at: float
     last: int | None = None
     """The last entry, if nothing can become of the entries up to it that would have to be told."""
+    failures: int = 0
+    """How many times in a row the ledger could not be read."""
+
+    def is_due(self, pipeline: PipelineRef, now: float) -> bool:
+        """Return whether to look again. A store that does not answer takes minutes each time, so it comes rarely."""
+        pause_s = STORE_PAUSE_S if is_url(pipeline.root) else 0.0
+        if self.failures:
+            pause_s = max(pause_s, min(STORE_PAUSE_S * 2.0**self.failures, MAX_BACKOFF_S))
+        return now - self.at >= pause_s
 
 
 @dataclass
@@ -74,28 +90,35 @@ class Announcer:
 
     def _run(self) -> None:
         while True:
-            began = seams.monotonic()
+            began = time.thread_time()
             try:
                 self.look()
             except Exception as error:  # Airflow's database does not answer, for one
                 log.warning("Could not look for asset events to send: %s", name_of(error))
-            work_s = seams.monotonic() - began
-            seams.sleep(max(FOLDER_PAUSE_S, work_s / WORK_SHARE))
+            work_s = time.thread_time() - began
+            seams.sleep(min(max(FOLDER_PAUSE_S, work_s / WORK_SHARE), MAX_PAUSE_S))
 
     def look(self) -> None:
         """Send the events that are due now. A pipeline that cannot be read does not hold up the others."""
-        pipelines, _ = find_pipelines(tagged())
+        pipelines, _ = find_pipelines(_present_dags())
         for pipeline in pipelines:
             seen = self.looked.get(pipeline.dag_id)
-            now = seams.monotonic()
-            if seen is not None and is_url(pipeline.root) and now - seen.at < STORE_PAUSE_S:
+            if seen is not None and not seen.is_due(pipeline, seams.monotonic()):
                 continue
-            last = seen.last if seen is not None else None
+            last, failures = (seen.last, seen.failures) if seen is not None else (None, 0)
             try:
-                last = announce(pipeline, last)
+                last, failures = announce(pipeline, last), 0
             except Exception as error:  # it may quote a login
+                failures += 1
                 log.warning("Could not look for asset events of DAG %s: %s", pipeline.dag_id, name_of(error))
-            self.looked[pipeline.dag_id] = _Looked(now, last)
+            self.looked[pipeline.dag_id] = _Looked(seams.monotonic(), last, failures)
+
+
+def _present_dags() -> set[str]:
+    """Return the DAGs that are pipelines and still have their DAG file."""
+    with create_session(scoped=False) as session:
+        present = set(session.scalars(select(DagModel.dag_id).where(~DagModel.is_stale)))
+    return tagged() & present
 
 
 def announce(pipeline: PipelineRef, settled: int | None = None) -> int | None:
@@ -113,10 +136,11 @@ def announce(pipeline: PipelineRef, settled: int | None = None) -> int | None:
     last = ids[-1]
     is_settled = True
     for entry in _untold_entries(ledger, last):
-        if ledger.published(entry.id) is None:  # its tables do not show it yet
+        if ledger.published(entry.id) is not None:
+            _send(pipeline, events, ledger, entry)
+        elif rollback_of(entry.id, ledger.rollbacks()) is None:  # its tables do not show it yet, but will
             is_settled = False
             break
-        _send(pipeline, events, ledger, entry)
     newest = ledger.entry(last)
     if newest is None or newest.open or (newest.completed and _may_still_be_told(ledger, newest)):
         is_settled = False
@@ -129,9 +153,18 @@ def _untold_entries(ledger: Ledger, last: int) -> list[Entry]:
 
 def _is_announced(ledger: Ledger, entry: Entry) -> bool:
     """Return whether somebody has told other DAGs of the entry, or will; or it is too old to be told here."""
-    if ledger.announced(entry.id) is not None or _has_sent(entry):
+    claim = ledger.announced(entry.id)
+    if claim is not None:
+        return not _is_given_up(claim)
+    if _has_sent(entry):
         return True
     return (ledger.age_of_decision(entry.id) or 0.0) > MAX_AGE_S
+
+
+def _is_given_up(claim: Announced) -> bool:
+    """Return whether a task has claimed an entry and failed before Airflow sent its events."""
+    sender = sender_of(claim.by)
+    return sender is not None and _state_of(sender) in ("failed", "upstream_failed")
 
 
 def _has_sent(entry: Entry) -> bool:
@@ -139,7 +172,7 @@ def _has_sent(entry: Entry) -> bool:
     sender = sender_of(entry.plan.responsible_run)
     if sender is None:
         return False
-    state = _state(entry)
+    state = _state_of(sender)
     if state == "success":  # a task that was marked as success by hand has returned nothing
         returned = select(XComModel.key).where(
             XComModel.dag_id == sender.dag_id,
@@ -154,16 +187,15 @@ def _has_sent(entry: Entry) -> bool:
 
 def _may_still_be_told(ledger: Ledger, entry: Entry) -> bool:
     """Return whether a task may still tell of the entry, or may fail to."""
-    if sender_of(entry.plan.responsible_run) is None or ledger.announced(entry.id) is not None:
-        return False
-    return _state(entry) not in (*SENT_NO_EVENTS, "success", None)
-
-
-def _state(entry: Entry) -> str | None:
-    """Return the state of the task that sends the events of the entry, or None if Airflow has no such task."""
-    sender = sender_of(entry.plan.responsible_run)
+    claim = ledger.announced(entry.id)
+    sender = sender_of(claim.by if claim is not None else entry.plan.responsible_run)
     if sender is None:
-        return None
+        return False
+    return _state_of(sender) not in (*SENT_NO_EVENTS, "success", None)
+
+
+def _state_of(sender: EventSender) -> str | None:
+    """Return the state of a task that sends events, or None if Airflow has no such task."""
     of_task = select(TaskInstance.state).where(
         TaskInstance.dag_id == sender.dag_id,
         TaskInstance.run_id == sender.run_id,
@@ -177,7 +209,25 @@ def _state(entry: Entry) -> str | None:
 
 
 def _send(pipeline: PipelineRef, events: CardEvents, ledger: Ledger, entry: Entry) -> None:
-    """Register the events of one entry, unless somebody else claims it in the meantime."""
+    """Register the events of one entry, unless somebody else claims it in the meantime.
+
+    It is claimed before Airflow's database is written to, which must not wait for a store.
+    """
+    claim = ledger.announced(entry.id)
+    if claim is not None and _is_given_up(claim):
+        ledger.delete_announced(entry.id)
+    if not ledger.create_announced(Announced(**stamp(seams.new_id()), id=entry.id, by=BY)).is_new:
+        return
+    try:
+        sent = _register_events(pipeline, events, ledger, entry)
+    except Exception:
+        ledger.delete_announced(entry.id)
+        raise
+    log.info("Sent %d asset events of entry %d of pipeline %s, which no task sends", sent, entry.id, ledger.pipeline)
+
+
+def _register_events(pipeline: PipelineRef, events: CardEvents, ledger: Ledger, entry: Entry) -> int:
+    """Let Airflow know of each changed sink. Return the number of events."""
     gates = {sink.name: sink.gates for sink in events.sinks}
     changes = dict(changes_of(ledger, entry, gates, always=events.always))
     published = ledger.published(entry.id)
@@ -188,17 +238,7 @@ def _send(pipeline: PipelineRef, events: CardEvents, ledger: Ledger, entry: Entr
             for key in keys:
                 register_asset_event(asset, change.extra(sink, published), pipeline.dag_id, key, session)
                 sent += 1
-        session.flush()
-        claim = Announced(**stamp(seams.new_id()), id=entry.id, by=BY)
-        if not ledger.create_announced(claim).is_new:
-            session.rollback()
-            return
-        try:
-            session.commit()
-        except Exception:
-            ledger.delete_announced(entry.id)
-            raise
-    log.info("Sent %d asset events of entry %d of pipeline %s, which no task sends", sent, entry.id, ledger.pipeline)
+    return sent
 
 
 def _assets_of(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 __all__ = ["StartsAnnouncer"]
+
+log = logging.getLogger(__name__)
 
 
 class StartsAnnouncer:
@@ -15,7 +18,10 @@ class StartsAnnouncer:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            from tidegate.ui.asset_events.announcer import Announcer
+            try:
+                from tidegate.ui.asset_events.announcer import Announcer
 
-            Announcer().start()
+                Announcer().start()
+            except Exception:  # without it the server still serves all pages, ours and Airflow's
+                log.exception("Other DAGs are not told of what commands decide: the announcer could not be started")
         await self._app(scope, receive, send)
