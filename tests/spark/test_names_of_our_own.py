@@ -33,3 +33,16 @@ def test_a_state_whose_columns_have_braces_in_their_names_is_read(spark: Any, tm
         monkeypatch.setenv("TIDEGATE_DATA", running.settings.data)
         (row,) = offline.read_state(spark, "braces", "counts").collect()
         assert (row["{v}"], row["a}"], row["n"]) == (1, "x", 1)
+
+
+def test_keys_and_values_of_operators_may_have_names_that_are_sql(spark: Any, tmp_path: Any) -> None:
+    """Spark, which hands rows to workers by name, would read a part, a quotation or all columns in them."""
+    pipeline = Pipeline("sql_names")
+    rows = [{"a`b": 1, "c.d": "x", "n": 1}, {"a`b": 1, "c.d": "y", "n": 2}, {"a`b": 2, "c.d": "z", "n": 1}]
+    source = pipeline.source("rows", TestSource("`a``b` long, `c.d` string, n long", rows))
+    newest = source.latest(by="a`b", order_by="n", uid="newest")
+    newest.sink("newest", DeltaAppend("newest", changelog=True))
+    with tidegate.testing.run(pipeline, tmp_path, spark=spark) as running:
+        running.until_idle()
+        found = {(row["a`b"], row["c.d"]) for row in running.rows("newest")}
+    assert found == {(1, "y"), (2, "z")}
