@@ -17,7 +17,7 @@ from tidegate.cli.targets import open_target
 from tidegate.history.backfill import backfill_statuses
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.savepoint import savepoints
-from tidegate.records.records import Act
+from tidegate.records.records import Act, ProposalReported
 from tidegate.seams import new_id
 
 pytestmark = in_turn(seconds=40)
@@ -125,6 +125,7 @@ def proposes(made: Made, name: str, origin: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(made.project.dags))
     coordinator = coordinator_of(open_target(f"dag_{made.name}:pipeline", []))
     begin(coordinator, name, origin, by="ann on laptop", cuts="recorded", purpose="proposal")
+    coordinator.ledger.hint_proposal_reported(name, ProposalReported(**stamp(new_id()), report={}))
 
 
 def test_a_request_accepts_a_proposal_or_ends_it_where_nothing_differs(shop: Made, monkeypatch: pytest.MonkeyPatch):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.kit.waiting import eventually
@@ -17,7 +18,10 @@ from tests.ui.known_dags import put_dag
 from tests.ui.rights import OURS
 from tests.ui.routes import HOST
 from tests.ui.states import propose
+from tidegate import seams
 from tidegate.backfill import begin
+from tidegate.ledger.ledger import stamp
+from tidegate.records.records import KeySample, ProposalReported
 
 PROJECT = """
 from tidegate import Pipeline
@@ -120,9 +124,29 @@ def test_acceptance_needs_the_right_to_swap_and_limits_at_which_it_looks(
         answer = client.post("/tidegate/api/v1/dags/orders/actions/swap", json=body, headers=HOST | OURS)
         assert answer.status_code == status, answer.text
     for limit, problem in (("gate", "does not look at 'gate' again"), ("rows < 3", "is not a limit")):
-        body = {"name": "accepted", "preview": True, "fail_on": [limit]}
-        answer = client.post("/tidegate/api/v1/dags/orders/actions/swap", json=body, headers=HOST | OURS)
-        assert (answer.status_code >= 400, problem in answer.text) == (True, True), answer.text
+        for preview in (True, False):
+            body = {"name": "accepted", "preview": preview, "fail_on": [limit]}
+            answer = client.post("/tidegate/api/v1/dags/orders/actions/swap", json=body, headers=HOST | OURS)
+            assert (answer.status_code >= 400, problem in answer.text) == (True, True), answer.text
+
+
+def test_neither_a_sample_nor_what_nobody_has_kept_is_accepted(
+    client: Any, be: Callable[[str], None], world: Any, backfilled_by_airflow: None
+) -> None:
+    world.checkpoint("airflow:orders:refused", rows=1)
+    propose(world, "whole")
+    line = world.ledger.line("whole")
+    sample = KeySample(share=0.1, by="id", sources={"in": "id"})
+    for name, more in (("not-kept", {}), ("sampled", {"sample": sample})):
+        world.ledger.create_line(msgspec.structs.replace(line, name=name, **more))
+    reported = ProposalReported(**stamp(seams.new_id()), report={"tables": {}})
+    world.ledger.hint_proposal_reported("sampled", reported)
+    be("no XCom")
+    for name, problem in (("not-kept", "was not kept"), ("sampled", "has read only 0.1 of the keys")):
+        for preview in (True, False):
+            body = {"name": name, "preview": preview}
+            answer = client.post("/tidegate/api/v1/dags/orders/actions/swap", json=body, headers=HOST | OURS)
+            assert (answer.status_code >= 400, problem in answer.text) == (True, True), answer.text
 
 
 def test_a_browser_sees_whole_numbers_that_its_own_cannot_hold(

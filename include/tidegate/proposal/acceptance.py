@@ -6,14 +6,16 @@ otherwise it is swapped in like a backfill, unless more differs than was allowed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.backfill.compare import tables_of
+from tidegate.backfill.swap import release_pipeline, released_on_failure
 from tidegate.checkpoint.compatibility import check
 from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import folder_ledger
 from tidegate.proposal.expiry import BY
+from tidegate.proposal.kept import kept_proposals
 from tidegate.proposal.policy import Limit, broken_table_limits
 from tidegate.proposal.report import any_differs, code_change
 from tidegate.proposal.tables import TableDifference, compare_table
@@ -29,18 +31,22 @@ __all__ = [
     "changes_nothing",
     "choose_proposal",
     "compare_again",
+    "decide",
     "made_by_this_code",
     "refuse_broken",
     "refuse_expired",
     "refuse_sample",
     "refuse_unheard",
+    "refuse_unkept",
 ]
 
 
 def choose_proposal(live: Coordinator, name: str | None, command: str) -> str:
-    """Return the name of the proposal to accept: the given one, the only one, or the only one that was made by this
-    code."""
-    proposals = live.ledger.proposals()
+    """Return the name of the proposal to accept, which somebody has kept: the given one, the only one, or the only one
+    that was made by this code."""
+    proposals = kept_proposals(live.ledger)
+    if name is not None:
+        refuse_unkept(live.ledger, name, command)
     names = [line.name for line in proposals]
     if name is not None and name in names:
         return name
@@ -51,7 +57,7 @@ def choose_proposal(live: Coordinator, name: str | None, command: str) -> str:
         return candidates[0].name
     pipeline = live.ledger.pipeline
     if name is not None or not proposals:
-        problem = f"has no proposal {name or ''}".rstrip()
+        problem = f"has no proposal {name or 'that was kept'}"
     elif not candidates:
         problem = "has several proposals, and none was made by this code"
     else:
@@ -65,9 +71,9 @@ def choose_proposal(live: Coordinator, name: str | None, command: str) -> str:
 
 
 def made_by_this_code(live: Coordinator) -> list[BackfillRecord]:
-    """Return the proposals of all rows whose checkpoints were made by today's code."""
+    """Return the kept proposals of all rows whose checkpoints were made by today's code, the oldest first."""
     now = live.graph.code_fingerprint()
-    return [line for line in live.ledger.proposals() if line.sample is None and _code_of(live, line.name) == now]
+    return [line for line in kept_proposals(live.ledger) if line.sample is None and _code_of(live, line.name) == now]
 
 
 def _code_of(live: Coordinator, name: str) -> str | None:
@@ -86,6 +92,21 @@ def refuse_expired(discarded: BackfillDiscarded, command: str) -> None:
             expected="a proposal that is still there",
             help=f"propose again: tidegate propose {command} --keep",
             reason="PROPOSAL_EXPIRED",
+        )
+
+
+def refuse_unkept(ledger: Ledger, name: str, command: str) -> None:
+    """Raise Rejected if nobody has kept the proposal: its maker still works on it and removes it, or was killed."""
+    record = ledger.line(name)
+    if record is None or record.purpose != "proposal" or ledger.line_discarded(name) is not None:
+        return
+    if ledger.proposal_reported(name) is None:
+        raise Rejected(
+            f"proposal {name!r} was not kept: it is still being made, or its process ended before its report",
+            expected="a proposal that was made with --keep, and has a report",
+            help=f"make one: tidegate propose {command} --keep; if nothing works on this one any more: tidegate "
+            f"propose {command} --discard {name}",
+            reason="PROPOSAL_NOT_KEPT",
         )
 
 
@@ -131,10 +152,35 @@ def refuse_broken(name: str, tables: Mapping[str, TableDifference], limits: Sequ
         )
 
 
+def decide(
+    line: OpenBackfill, limits: Sequence[Limit], read_rest: Callable[[], None]
+) -> tuple[dict[str, TableDifference], bool]:
+    """Compare a proposal that has caught up. Return what differs, and whether it ends, because nothing does.
+
+    Raise Rejected if more differs than is allowed. read_rest: pauses the pipeline, and reads the rest. It is called if
+    the pipeline has moved on during the comparison and the decision depends on that. The pipeline waits until the
+    proposal that ends is discarded.
+    """
+    with released_on_failure(line):
+        tables = compare_again(line)
+        # If it is swapped in, the pipeline waits for that, and no rest is missed.
+        is_final = changes_nothing(line, tables) or bool(broken_table_limits(tables, limits))
+        has_all = line.has_caught_up()
+        if is_final and not has_all:
+            read_rest()
+            tables = compare_again(line)
+            has_all = line.has_caught_up()
+        refuse_broken(line.name, tables, limits)
+        ends = has_all and changes_nothing(line, tables)
+        if is_final and not ends:  # whoever is asked about the swap may take long
+            release_pipeline(line, "something differs by now")
+    return tables, ends
+
+
 def changes_nothing(line: OpenBackfill, tables: Mapping[str, TableDifference]) -> bool:
     """Return whether the pipeline continues as it is, without a swap: no row differs, and its own state is what this
     code would have made, as far as the declaration tells."""
-    return not any_differs(tables) and _fits_present_state(line)
+    return line.other_code() is None and not any_differs(tables) and _fits_present_state(line)
 
 
 def _fits_present_state(line: OpenBackfill) -> bool:

@@ -9,12 +9,12 @@ from tidegate.errors import Invalid
 from tidegate.ledger.ledger import stamp
 from tidegate.proposal.report import ProposalReport, SinceLast
 from tidegate.records import typed
-from tidegate.records.records import ProposalReported
+from tidegate.records.records import BackfillRecord, ProposalReported
 
 if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
 
-__all__ = ["LAST", "find_report", "since", "store_report"]
+__all__ = ["LAST", "find_report", "kept_proposals", "since", "store_report"]
 
 LAST = "LAST"
 _COUNTS = ("rows_before", "rows_after", "added", "removed", "changed")
@@ -23,6 +23,13 @@ _COUNTS = ("rows_before", "rows_after", "added", "removed", "changed")
 def store_report(ledger: Ledger, name: str, report: ProposalReport) -> None:
     """Store the report of a kept proposal in the ledger."""
     ledger.hint_proposal_reported(name, ProposalReported(**stamp(seams.new_id()), report=typed.document_of(report)))
+
+
+def kept_proposals(ledger: Ledger) -> list[BackfillRecord]:
+    """Return the proposals that were kept, the oldest first: those with a report. The others are being made, or are
+    what a killed process has left."""
+    kept = [line for line in ledger.proposals() if ledger.proposal_reported(line.name) is not None]
+    return sorted(kept, key=lambda line: (line.created, line.name))
 
 
 def find_report(ledger: Ledger, name: str) -> tuple[str, str, ProposalReport]:

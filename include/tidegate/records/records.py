@@ -336,7 +336,8 @@ class BackfillCompared(Record, frozen=True, kw_only=True):
 
 
 class ProposalReported(Record, frozen=True, kw_only=True):
-    """lines/<name>/report.json: the report of a kept proposal. A hint for people: losing it does no harm."""
+    """lines/<name>/report.json: the report of a kept proposal. Without it, the proposal was not kept, and is
+    not accepted: it is being made, or its process has ended before the report."""
 
     title: ClassVar[str] = "report.json"
 

@@ -213,6 +213,7 @@ def swap(pipeline: Of, body: SwapRequest, user: GetUserDep) -> ActionAnswer:
     """Trigger a run that reads the rest of a backfill's input, and swaps it in. It refuses an impossible swap."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
+        previews.refuse_swap(ledger, body)
         conf = {REQUEST: act.key}
         if body.note:
             conf["note"] = body.note

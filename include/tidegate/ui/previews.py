@@ -51,6 +51,7 @@ __all__ = [
     "no_such_dag",
     "preview",
     "refuse_airflows_backfill",
+    "refuse_swap",
     "refuse_unknown",
     "samples",
     "words_of_rejudging",
@@ -356,12 +357,20 @@ def _backfill(pipeline: PipelineRef, ledger: Ledger, body: BackfillRequest) -> E
     ]
 
 
-def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:
-    from tidegate.proposal.acceptance import refuse_unheard
+def refuse_swap(ledger: Ledger, body: SwapRequest) -> None:
+    """Refuse limits that nothing checks, and a proposal that cannot be accepted. The run checks everything else."""
+    from tidegate.proposal.acceptance import refuse_sample, refuse_unheard, refuse_unkept
     from tidegate.proposal.policy import parse_limit
 
-    _refuse_no_dag(pipeline)
     refuse_unheard([parse_limit(text) for text in body.fail_on])
+    if body.name is not None:
+        refuse_unkept(ledger, body.name, "MODULE:PIPELINE")
+        refuse_sample(ledger, body.name, "MODULE:PIPELINE")
+
+
+def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:
+    _refuse_no_dag(pipeline)
+    refuse_swap(ledger, body)
     line = _line(pipeline, ledger, body.name)
     if line.record.purpose == "proposal":
         return _accept(ledger, line)
@@ -381,10 +390,7 @@ def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:
 
 def _accept(ledger: Ledger, line: BackfillStatus) -> Effects:
     """Return the effects of an acceptance. Whether the deployed code is the proposed one, only its run knows."""
-    from tidegate.proposal.acceptance import refuse_sample
-
     name = line.record.name
-    refuse_sample(ledger, name, "MODULE:PIPELINE")
     effects = [
         f"A run with the code that is deployed reads {_checkpoints(len(line.pending))} more, and compares all tables "
         "again. It is refused if that code is not the proposed one.",

@@ -11,15 +11,16 @@ from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import Target
 from tidegate.coordinator import Coordinator
 from tidegate.proposal.acceptance import (
-    changes_nothing,
     choose_proposal,
     compare_again,
+    decide,
     made_by_this_code,
     refuse_broken,
     refuse_expired,
     refuse_sample,
     refuse_unheard,
 )
+from tidegate.proposal.expiry import BY
 from tidegate.proposal.policy import Limit
 from tidegate.protocol.backfill import Swapped
 from tidegate.records import typed
@@ -41,15 +42,20 @@ def accept(
 ) -> int:
     """Let a kept proposal catch up with the pipeline, compare again, and swap it in; or end it, if nothing differs.
 
-    if_proposed: for the hook of a deployment, which does nothing unless this very code was proposed.
+    if_proposed: for the hook of a deployment, which does nothing unless this very code was proposed. Of several such
+    proposals it accepts the newest.
     """
     refuse_unheard(limits)
-    if if_proposed and name is None and not made_by_this_code(coordinator):
-        out.document({"pipeline": target.name, "proposal": None, "swap": None, "tables": {}})
-        out.line(f"{target.name} has no proposal that this code has made: nothing to accept.")
-        return 0
     discarded = target.ledger.line_discarded(name) if name is not None else None
-    if discarded is not None:
+    if if_proposed and (discarded is None or discarded.by == BY):
+        ours = [line.name for line in made_by_this_code(coordinator) if name in (None, line.name)]
+        if not ours:
+            out.document({"pipeline": target.name, "proposal": None, "swap": None, "tables": {}})
+            named = f" {name}" if name is not None else ""
+            out.line(f"{target.name} has no proposal{named} that this code has made and kept: nothing to accept.")
+            return 0
+        name = ours[-1]
+    elif discarded is not None:
         refuse_expired(discarded, target.text)
         out.document({"pipeline": target.name, "proposal": name, "swap": None, "tables": {}})
         out.line(f"Proposal {name} is over: it was accepted, or discarded.")
@@ -68,9 +74,15 @@ def accept(
     if stopped:
         out.line("Stopped. Run the same command to continue.", "yellow")
         return NO
-    tables = compare_again(line)
-    refuse_broken(name, tables, limits)
-    if changes_nothing(line, tables):
+
+    def read_rest() -> None:
+        stopped, more = backfill.replay_remaining(target, line, out, hold=True)
+        made.extend(more)
+        if stopped:
+            raise backfill.stopped_by_hand()
+
+    tables, ends = decide(line, limits, read_rest)
+    if ends:
         discard(line, user_and_host())
         out.document({"pipeline": target.name, "proposal": name, "swap": None, "tables": typed.document_of(tables)})
         out.line(f"Nothing differs: the pipeline continues with this code, and proposal {name} is discarded.")

@@ -208,7 +208,7 @@ def replay_remaining(
 
     def wait(why: str) -> None:
         if schedule.stop():
-            raise _stopped()
+            raise stopped_by_hand()
         progress.waiting(why)
         seams.sleep(POLL_S)
 
@@ -247,7 +247,7 @@ def swap_in(
                 stopped, more = replay_remaining(target, line, out, hold=True)
                 made = [*made, *more]
                 if stopped:
-                    raise _stopped()
+                    raise stopped_by_hand()
                 last_look()
         swapped = swap(
             line, by=user_and_host(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S)
@@ -267,7 +267,8 @@ def swap_in(
     return _print_swapped(target, line, swapped, out)
 
 
-def _stopped() -> Rejected:
+def stopped_by_hand() -> Rejected:
+    """Return the error of a user who has stopped it before the swap."""
     return Rejected(
         "stopped before the swap: nothing was changed",
         expected="the rest of the input to be read",

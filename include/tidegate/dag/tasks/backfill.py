@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidegate.backfill.open_backfill import Cuts
     from tidegate.backfill.swap import CompletedSwap
     from tidegate.dag.tasks.task import Task
+    from tidegate.ledger.ledger import Ledger
     from tidegate.lifecycle.rollback_preview import How
     from tidegate.proposal.policy import Limit
     from tidegate.provenance.explanation import Explanation
@@ -171,6 +172,7 @@ class CheckStep(BackfillStep):
         record = task.coordinator.ledger.line(request.name)
         if record is None and not request.origin:
             raise no_backfill(task.coordinator.ledger, request.name)
+        _refuse_swap(task.coordinator.ledger, request)
         if record is not None:
             origin = record.origin
         else:
@@ -281,7 +283,7 @@ class SwapStep(BackfillStep):
             )
         line = self.line(task, request)
         line.backfill.drops_by_hand = _drops_manual_edits(request)
-        if line.record.purpose == "proposal" and self._ends_proposal(line, request):
+        if line.record.purpose == "proposal" and self._ends_proposal(task, line, request):
             return {"backfill": line.name, "entry": None, "savepoint": None}
         with self.sessions(task):  # for tables that only Spark can publish to
             swapped = self._swapped(task, line, request, done=isinstance(line.backfill.next_step(), Swapped))
@@ -304,17 +306,23 @@ class SwapStep(BackfillStep):
         self.send_lineage(lambda: of_checkpoint(task.coordinator, swapped.id, changes))
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
-    def _ends_proposal(self, line: OpenBackfill, request: RequestedBackfill) -> bool:
+    def _ends_proposal(self, task: Task, line: OpenBackfill, request: RequestedBackfill) -> bool:
         """Compare a proposal again, now that it has caught up. Return whether it has ended, because nothing differs."""
-        from tidegate.backfill import discard
-        from tidegate.proposal.acceptance import changes_nothing, compare_again, refuse_broken
+        from tidegate.backfill import discard, pause_pipeline
+        from tidegate.dag.tasks.replaying import catch_up
+        from tidegate.proposal.acceptance import decide
         from tidegate.protocol.backfill import Swapped
 
         if isinstance(line.backfill.next_step(), Swapped):
             return False
-        tables = compare_again(line)
-        refuse_broken(line.name, tables, _limits(request))
-        if not changes_nothing(line, tables):
+        _refuse_swap(line.live.ledger, request)
+
+        def read_rest() -> None:
+            pause_pipeline(line, _wait, task.run)
+            catch_up(self, task, line, 0.0)
+
+        _, ends = decide(line, _limits(request), read_rest)
+        if not ends:
             return False
         discard(line, request.requester)
         log.info("Nothing differs: the pipeline continues with this code, and proposal %s is discarded", line.name)
@@ -324,19 +332,14 @@ class SwapStep(BackfillStep):
         """Pause the pipeline while the rest is read, then swap."""
         from tidegate.backfill import examine_swap, pause_pipeline, released_on_failure, swap
         from tidegate.dag.tasks.replaying import catch_up
-        from tidegate.execution.loop import POLL_S
         from tidegate.proposal.acceptance import compare_again, refuse_broken
 
         choices = _choices(request)
 
-        def wait(why: str) -> None:
-            log.info("%s", why)
-            seams.sleep(POLL_S)
-
         with released_on_failure(line):
             # If the swap has problems, `swap` below refuses it and lists them: no need to pause the pipeline.
             if not done and not examine_swap(line, choices).problems:
-                pause_pipeline(line, wait, task.run)
+                pause_pipeline(line, _wait, task.run)
                 catch_up(self, task, line, 0.0)
                 if limits := _limits(request):  # the pipeline may have made a checkpoint since the comparison
                     refuse_broken(line.name, compare_again(line), limits)
@@ -344,7 +347,7 @@ class SwapStep(BackfillStep):
                 note = str(request.act.parameters.get("note") or "")
             else:
                 note = ""
-            return swap(line, by=request.requester, choices=choices, reason=note, wait=wait, run=task.run)
+            return swap(line, by=request.requester, choices=choices, reason=note, wait=_wait, run=task.run)
 
 
 class DiscardStep(BackfillStep):
@@ -487,10 +490,30 @@ def _choices(request: RequestedBackfill) -> dict[str, How]:
 
 
 def _limits(request: RequestedBackfill) -> list[Limit]:
-    """Return how much may differ if the request is to be carried out."""
+    """Return how much may differ if the request is to be carried out. Raise Invalid for limits that nothing checks."""
+    from tidegate.proposal.acceptance import refuse_unheard
     from tidegate.proposal.policy import parse_limit
 
-    return [parse_limit(text) for text in _act_parameters(request).get("fail_on", ())]
+    limits = [parse_limit(text) for text in _act_parameters(request).get("fail_on", ())]
+    refuse_unheard(limits)
+    return limits
+
+
+def _refuse_swap(ledger: Ledger, request: RequestedBackfill) -> None:
+    """Raise an error if a swap is requested that can never be carried out: no page may have checked the request."""
+    from tidegate.proposal.acceptance import refuse_sample, refuse_unkept
+
+    if request.swaps:
+        _limits(request)
+        refuse_unkept(ledger, request.name, "MODULE:PIPELINE")
+        refuse_sample(ledger, request.name, "MODULE:PIPELINE")
+
+
+def _wait(why: str) -> None:
+    from tidegate.execution.loop import POLL_S
+
+    log.info("%s", why)
+    seams.sleep(POLL_S)
 
 
 def _act_parameters(request: RequestedBackfill) -> Mapping[str, Any]:
