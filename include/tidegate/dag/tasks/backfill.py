@@ -300,10 +300,10 @@ class SwapStep(BackfillStep):
                 reason=error.reason,
                 quoted=error.quoted,
             ) from error
-        discard(line, request.requester)
         send_events(self, task, swapped.id, self.asset_events, by_partition=False)
         changes = partial(unannounced_changes, task, swapped.id)
         self.send_lineage(lambda: of_checkpoint(task.coordinator, swapped.id, changes))
+        discard(line, request.requester)  # after the events: a task that is tried again without a line sends none
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
     def _ends_proposal(self, task: Task, line: OpenBackfill, request: RequestedBackfill) -> bool:
