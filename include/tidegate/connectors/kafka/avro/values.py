@@ -54,7 +54,7 @@ def fitting(value: Any, kind: pa.DataType) -> Any:
         return _decimal(value, kind)
     if pa.types.is_timestamp(kind):
         if kind.tz is None and isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-            # A column of dates that has become one of times goes on to get dates, and so do their readers.
+            # A column of dates has become one of times, and older producers still write dates.
             return datetime.datetime.combine(value, datetime.time())
         moment = _expect(datetime.datetime, value)
         if (moment.tzinfo is None) != (kind.tz is None):
