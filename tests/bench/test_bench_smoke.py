@@ -101,7 +101,7 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
         "dag, parse, requests, large_state, pipelines, ledger, scale, page, changing_columns, postgres, kafka, "
-        "cluster, backfill, nexmark, events, floor" in capsys.readouterr().err
+        "cluster, backfill, beside, nexmark, events, floor" in capsys.readouterr().err
     )
 
 

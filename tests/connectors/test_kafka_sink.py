@@ -158,7 +158,7 @@ def test_two_pipelines_can_send_to_one_topic(kafka_broker, target):
         ({"servers": None}, "does not name the brokers"),
         ({"servers": ["localhost:1", "localhost:2"]}, "it must be text"),
         ({"servers": "kafka://me:secret@localhost:1"}, "servers contains a login"),
-        ({"value": "xml"}, 'write "json", "string" or "bytes"'),
+        ({"value": "xml"}, 'write "json", "avro", "string" or "bytes"'),
         ({"value": "bytes", "omit": ["a"]}, "omit is for"),
         ({"key": ["a", "a"]}, "name each column once"),
         ({"partitions": 0}, "write a whole number from 1"),

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,14 @@ def files_of_production(root: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_production_is_as_if_nobody_had_proposed(tmp_path: Path) -> None:
+    """Played in a process of its own: what is forked has nothing of what other stories have left in this one."""
+    playing = get_context("spawn").Process(target=propose_and_be_killed, args=(tmp_path,))
+    playing.start()
+    playing.join()
+    assert playing.exitcode == 0, "the captured output says what went wrong"
+
+
+def propose_and_be_killed(tmp_path: Path) -> None:
     world, dice = Endless(tmp_path), random.Random(5)
     for number in range(5):
         world.checkpoint(f"run {number}")

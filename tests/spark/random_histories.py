@@ -853,7 +853,9 @@ def said(play: SmallPipeline) -> Counter[Any]:
 
 
 def text_of(value: object) -> str | None:
-    """A value of JSON as a column of texts has it."""
+    """A value of JSON as a column of texts has it. Spark keeps the blanks of lists and objects."""
+    if isinstance(value, str) and value.startswith(("[", "{")):
+        value = json.loads(value)
     return value if isinstance(value, str | None) else json.dumps(value, separators=(",", ":"))
 
 
