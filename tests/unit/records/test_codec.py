@@ -341,6 +341,7 @@ def test_one_record_is_not_taken_for_another():
         for other, record in SAMPLES.items():
             same = (
                 {"latest", "retired", "told"},
+                {"telling", "told"},
                 {"decision", "abort"},
                 {"plan", "rollback", "swap", "divert"},
                 {"ack", "diverting"},
