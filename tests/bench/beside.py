@@ -23,8 +23,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from tests.bench.harness import Budget, Options, Result, core_seconds, in_turn
-from tests.bench.sides import Side, environment, serve
-from tests.bench.worlds import Parts
+from tests.bench.sides import Side, environment
 
 CODE = """
 from tidegate import Pipeline
@@ -178,24 +177,10 @@ def run(options: Options) -> Result:
 
 def produce() -> None:
     """Make a checkpoint for each line of the input, in the project's folder."""
-    from tidegate.cli.targets import open_target
-    from tidegate.coordinator import Coordinator
-    from tidegate.execution.loop import Schedule, run_checkpoints
-    from tidegate.spark.session import ReusedSession, spark_settings
+    from tests.bench.floor_ours import serve_checkpoints
 
     sys.path.insert(0, os.getcwd())
-    target = open_target("shop:pipeline", {}, started=False)
-    graph = target.graph()
-    assert graph is not None
-    coordinator = Coordinator(graph, target.ledger, target.settings, target.settings.place())
-    with ReusedSession(spark_settings(target.settings)) as sessions:
-
-        def take(number: int) -> float:
-            parts = Parts()
-            run_checkpoints(coordinator, sessions, Schedule(checkpoints=1), parts)
-            return sum(parts.seconds.values())
-
-        serve(take)
+    serve_checkpoints("shop:pipeline")
 
 
 def propose() -> None:

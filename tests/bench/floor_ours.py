@@ -15,7 +15,12 @@ from tidegate.spark.session import ReusedSession, spark_settings
 
 
 def main() -> None:
-    target = open_target(EXAMPLE, {}, started=False)
+    serve_checkpoints(EXAMPLE)
+
+
+def serve_checkpoints(pipeline: str) -> None:
+    """Make a checkpoint for each line of the input."""
+    target = open_target(pipeline, {}, started=False)
     graph = target.graph()
     assert graph is not None
     coordinator = Coordinator(graph, target.ledger, target.settings, target.settings.place())

@@ -107,14 +107,14 @@ class RefusingTarget(World):
 
     def broken_rules(self) -> dict[int, tuple[str, ...]]:
         """The rules that each row in quarantine has broken, by the row's number. Settled ones do not count."""
-        waiting = [row for row in self._told() if row["_tidegate_settled"] is None]
+        waiting = [row for row in self._read_bookkeeping() if row["_tidegate_settled"] is None]
         return {row["n"]: tuple(sorted(row["_tidegate_rules"])) for row in waiting}
 
     def stays(self) -> dict[int, str]:
         """Why rows were not released."""
-        return {row["n"]: row["_tidegate_stays"] for row in self._told() if row.get("_tidegate_stays")}
+        return {row["n"]: row["_tidegate_stays"] for row in self._read_bookkeeping() if row.get("_tidegate_stays")}
 
-    def _told(self) -> list[Row]:
+    def _read_bookkeeping(self) -> list[Row]:
         """The number of each row, and what the quarantine knows of it. Its other values may be no valid text."""
         table = self._quarantine()
         names = [name for name in table.column_names if name == "n" or name.startswith("_tidegate")]

@@ -151,7 +151,7 @@ def test_a_run_of_airflows_tells_of_its_own_checkpoint_itself(shop: Shop) -> Non
 def test_a_run_that_has_ended_without_telling_is_told_of(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(announcer, "_state_of", lambda sender: state)
+    monkeypatch.setattr(announcer._TASKS, "find_state", lambda sender: state)
     id = shop.world.checkpoint(f"airflow:{shop.name}:run 1", rows=2)
     announce(shop.pipeline)
     assert causes(shop) == [("checkpoint", id)]
@@ -159,7 +159,7 @@ def test_a_run_that_has_ended_without_telling_is_told_of(
 
 def test_a_run_whose_last_task_waits_or_runs_may_still_tell(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     state = "up_for_retry"
-    monkeypatch.setattr(announcer, "_state_of", lambda sender: state)
+    monkeypatch.setattr(announcer._TASKS, "find_state", lambda sender: state)
     id = shop.world.checkpoint(f"airflow:{shop.name}:run 1", rows=2)
     assert announce(shop.pipeline) is None, "it has to be looked at again"
     assert shop.told() == []
@@ -172,7 +172,7 @@ def test_a_task_that_has_claimed_an_entry_and_failed_leaves_it_to_the_server(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = "running"
-    monkeypatch.setattr(announcer, "_state_of", lambda sender: state)
+    monkeypatch.setattr(announcer._TASKS, "find_state", lambda sender: state)
     run = f"airflow:{shop.name}:run 1"
     id = shop.world.checkpoint(run, rows=2)
     shop.world.ledger.create_announced(Announced(**stamp(new_id()), id=id, by=run))

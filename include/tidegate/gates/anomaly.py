@@ -280,17 +280,17 @@ class Anomaly(Remembering):
         unusual = [finding for finding in found if finding.unusual]
         if self.on_failure != "quarantine":
             if unusual:
-                yield BrokenRule(UNUSUAL, self.on_failure, why=self._told(unusual, len(found)))
+                yield BrokenRule(UNUSUAL, self.on_failure, why=self._describe_farthest(unusual, len(found)))
             return
         with_rows = [finding for finding in unusual if finding.rows]
         without_rows = [finding for finding in unusual if not finding.rows]
         if with_rows:
             rows = sum(finding.rows for finding in with_rows)
-            yield BrokenRule(UNUSUAL, "quarantine", rows=rows, why=self._told(with_rows, len(found)))
+            yield BrokenRule(UNUSUAL, "quarantine", rows=rows, why=self._describe_farthest(with_rows, len(found)))
         if without_rows:
-            yield BrokenRule(WITHOUT_ROWS, "warn", why=self._told(without_rows, len(found)))
+            yield BrokenRule(WITHOUT_ROWS, "warn", why=self._describe_farthest(without_rows, len(found)))
 
-    def _told(self, unusual: Sequence[GroupFinding], group_count: int) -> str:
+    def _describe_farthest(self, unusual: Sequence[GroupFinding], group_count: int) -> str:
         worst = max(unusual, key=GroupFinding.distance)
         which = f" of {len(unusual)} of {group_count} groups is unusual; the farthest" if self.by else ""
         return f"{self.function}{which} is {worst.text()}"

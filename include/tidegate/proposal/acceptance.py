@@ -15,7 +15,7 @@ from tidegate.checkpoint.compatibility import check
 from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import folder_ledger
 from tidegate.proposal.expiry import BY
-from tidegate.proposal.kept import kept_proposals
+from tidegate.proposal.kept import list_kept_proposals
 from tidegate.proposal.policy import Limit, broken_table_limits
 from tidegate.proposal.report import any_differs, code_change
 from tidegate.proposal.tables import TableDifference, compare_table
@@ -32,7 +32,7 @@ __all__ = [
     "choose_proposal",
     "compare_again",
     "decide",
-    "made_by_this_code",
+    "find_proposals_of_this_code",
     "refuse_broken",
     "refuse_expired",
     "refuse_sample",
@@ -44,7 +44,7 @@ __all__ = [
 def choose_proposal(live: Coordinator, name: str | None, command: str) -> str:
     """Return the name of the proposal to accept, which somebody has kept: the given one, the only one, or the only one
     that was made by this code."""
-    proposals = kept_proposals(live.ledger)
+    proposals = list_kept_proposals(live.ledger)
     if name is not None:
         refuse_unkept(live.ledger, name, command)
     names = [line.name for line in proposals]
@@ -52,7 +52,7 @@ def choose_proposal(live: Coordinator, name: str | None, command: str) -> str:
         return name
     candidates = proposals
     if name is None and len(proposals) > 1:
-        candidates = made_by_this_code(live)
+        candidates = find_proposals_of_this_code(live)
     if name is None and len(candidates) == 1:
         return candidates[0].name
     pipeline = live.ledger.pipeline
@@ -70,10 +70,11 @@ def choose_proposal(live: Coordinator, name: str | None, command: str) -> str:
     )
 
 
-def made_by_this_code(live: Coordinator) -> list[BackfillRecord]:
+def find_proposals_of_this_code(live: Coordinator) -> list[BackfillRecord]:
     """Return the kept proposals of all rows whose checkpoints were made by today's code, the oldest first."""
     now = live.graph.code_fingerprint()
-    return [line for line in kept_proposals(live.ledger) if line.sample is None and _code_of(live, line.name) == now]
+    whole = [line for line in list_kept_proposals(live.ledger) if line.sample is None]
+    return [line for line in whole if _code_of(live, line.name) == now]
 
 
 def _code_of(live: Coordinator, name: str) -> str | None:

@@ -14,7 +14,7 @@ from tidegate.records.records import BackfillRecord, ProposalReported
 if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
 
-__all__ = ["LAST", "find_report", "kept_proposals", "since", "store_report"]
+__all__ = ["LAST", "find_report", "list_kept_proposals", "since", "store_report"]
 
 LAST = "LAST"
 _COUNTS = ("rows_before", "rows_after", "added", "removed", "changed")
@@ -25,7 +25,7 @@ def store_report(ledger: Ledger, name: str, report: ProposalReport) -> None:
     ledger.hint_proposal_reported(name, ProposalReported(**stamp(seams.new_id()), report=typed.document_of(report)))
 
 
-def kept_proposals(ledger: Ledger) -> list[BackfillRecord]:
+def list_kept_proposals(ledger: Ledger) -> list[BackfillRecord]:
     """Return the proposals that were kept, the oldest first: those with a report. The others are being made, or are
     what a killed process has left."""
     kept = [line for line in ledger.proposals() if ledger.proposal_reported(line.name) is not None]

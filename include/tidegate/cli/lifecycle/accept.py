@@ -14,7 +14,7 @@ from tidegate.proposal.acceptance import (
     choose_proposal,
     compare_again,
     decide,
-    made_by_this_code,
+    find_proposals_of_this_code,
     refuse_broken,
     refuse_expired,
     refuse_sample,
@@ -48,7 +48,7 @@ def accept(
     refuse_unheard(limits)
     discarded = target.ledger.line_discarded(name) if name is not None else None
     if if_proposed and (discarded is None or discarded.by == BY):
-        ours = [line.name for line in made_by_this_code(coordinator) if name in (None, line.name)]
+        ours = [line.name for line in find_proposals_of_this_code(coordinator) if name in (None, line.name)]
         if not ours:
             out.document({"pipeline": target.name, "proposal": None, "swap": None, "tables": {}})
             named = f" {name}" if name is not None else ""

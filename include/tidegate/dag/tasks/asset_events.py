@@ -21,11 +21,11 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from tidegate import seams
 from tidegate.dag.assets import AssetEvents, asset, shared_uri_of
 from tidegate.history.asset_events.changes import (
-    SENT_NO_EVENTS,
     EventSender,
     SinkChange,
     changes_of,
-    sender_of,
+    find_sender,
+    is_sent_by_task,
     unannounced_entries,
 )
 from tidegate.ledger.ledger import stamp
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["send_events", "unannounced_changes"]
 
 log = logging.getLogger(__name__)
-
-SUCCESS = "success"
 
 
 def send_events(operator: BaseOperator, task: Task, id: int, when: AssetEvents, *, by_partition: bool) -> None:
@@ -74,14 +72,14 @@ def send_events(operator: BaseOperator, task: Task, id: int, when: AssetEvents, 
 def unannounced_changes(task: Task, id: int, when: AssetEvents = "rows") -> dict[str, SinkChange]:
     """Return the changes up to entry `id` that no task of Airflow's has reported yet, by sink."""
     entries = unannounced_entries(
-        task.coordinator.ledger, id, lambda entry: entry.id != id and _is_sent_by_its_task(task, entry)
+        task.coordinator.ledger, id, lambda entry: entry.id != id and _is_sent_by_another(task, entry, None)
     )
     return _merged(_changes_of(task, entry, when) for entry in entries)
 
 
 def _claimed_changes(task: Task, id: int, when: AssetEvents) -> dict[str, SinkChange]:
     """Return the same, without what somebody else tells of. This task claims the rest."""
-    entries = unannounced_entries(task.coordinator.ledger, id, lambda entry: _is_told_by_others(task, entry, id))
+    entries = unannounced_entries(task.coordinator.ledger, id, lambda entry: _belongs_to_another(task, entry, id))
     claimed = []
     for entry in entries:
         changes = _changes_of(task, entry, when)
@@ -110,54 +108,48 @@ def _merged(by_entry: Iterable[dict[str, SinkChange]]) -> dict[str, SinkChange]:
     return changes
 
 
-def _is_told_by_others(task: Task, entry: Entry, own: int) -> bool:
-    """Return whether somebody else has told other DAGs of the entry, or will."""
+def _belongs_to_another(task: Task, entry: Entry, own: int) -> bool:
+    """Return whether another task, or the web server, tells other DAGs of the entry."""
     claim = task.coordinator.ledger.announced(entry.id)
-    if claim is None:
-        return entry.id != own and _is_sent_by_its_task(task, entry)
-    return _holds(task, claim)
+    if claim is None and entry.id == own:
+        return False
+    return _is_sent_by_another(task, entry, claim)
 
 
 def _claim(task: Task, entry: Entry) -> bool:
     """Return whether this task is the one that tells of the entry."""
     claim = Announced(**stamp(seams.new_id()), id=entry.id, by=task.run)
-    return not _holds(task, task.coordinator.ledger.create_announced(claim).record)
+    return not _is_sent_by_another(task, entry, task.coordinator.ledger.create_announced(claim).record)
 
 
-def _holds(task: Task, claim: Announced) -> bool:
-    """Return whether somebody else has claimed an entry, and tells of it. A claim of a task that has failed after it
-    counts for nothing. One that is skipped had told of the entry before its run was cleared."""
-    if claim.by == task.run:
+def _is_sent_by_another(task: Task, entry: Entry, claim: Announced | None) -> bool:
+    """Return whether somebody else has sent the events of an entry, or will."""
+    if claim is not None and claim.by == task.run:
         return False
-    sender = sender_of(claim.by)
+    sender = find_sender(entry, claim)
     if sender is None:
-        return True
-    return _has_sent(task, sender, SENT_NO_EVENTS - {"skipped"})
-
-
-def _is_sent_by_its_task(task: Task, entry: Entry) -> bool:
-    """Return whether the task of the entry's own run has sent its events, or will, as far as Airflow knows."""
-    sender = sender_of(entry.plan.responsible_run)
-    return sender is not None and _has_sent(task, sender, SENT_NO_EVENTS)
-
-
-def _has_sent(task: Task, sender: EventSender, sent_nothing: frozenset[str]) -> bool:
-    """Return whether a task has sent its events, or will, as far as Airflow knows.
-
-    sent_nothing: the states in which it has sent none.
-    """
-    ti = task.context["ti"]
+        return claim is not None  # the web server's
     try:
-        states = ti.get_task_states(dag_id=sender.dag_id, run_ids=[sender.run_id]).get(sender.run_id, {})
-        state = states.get(sender.task_id)
-        state = str(getattr(state, "value", state))
-        if state == SUCCESS:  # a task that was marked as success by hand has returned nothing
-            result = ti.xcom_pull(dag_id=sender.dag_id, run_id=sender.run_id, task_ids=sender.task_id)
-            return result is not None
+        return is_sent_by_task(sender, _TasksByClient(task), claimed=claim is not None)
     except Exception as error:
         log.warning("Could not check whether run %s sent its events: %r. Sending them again", sender.run_id, error)
         return False
-    return state not in sent_nothing
+
+
+class _TasksByClient:
+    """What Airflow tells a task of others."""
+
+    def __init__(self, task: Task) -> None:
+        self._ti = task.context["ti"]
+
+    def find_state(self, sender: EventSender) -> str | None:
+        states = self._ti.get_task_states(dag_id=sender.dag_id, run_ids=[sender.run_id]).get(sender.run_id, {})
+        state = states.get(sender.task_id)
+        return None if state is None else str(getattr(state, "value", state))
+
+    def has_returned(self, sender: EventSender) -> bool:
+        names = {"dag_id": sender.dag_id, "run_id": sender.run_id, "task_ids": sender.task_id}
+        return self._ti.xcom_pull(**names) is not None
 
 
 def _references(task: Task, sink: str) -> Iterator[Any]:

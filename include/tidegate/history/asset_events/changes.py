@@ -9,27 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry
 from tidegate.records.names import BACKFILL, COMPLETE, SWAP, dag_run_of
-from tidegate.records.records import Published
+from tidegate.records.records import Announced, Published
 
 __all__ = [
     "MAX_ENTRIES",
-    "SENT_NO_EVENTS",
     "EventSender",
+    "SenderTasks",
     "SinkChange",
     "changes_of",
-    "sender_of",
+    "find_sender",
+    "is_sent_by_task",
     "unannounced_entries",
 ]
 
 MAX_ENTRIES: Final = 100
 """The maximum number of entries to search for unannounced changes."""
-SENT_NO_EVENTS: Final = frozenset({"failed", "upstream_failed", "skipped"})
-"""The states of a `complete` or `swap` task that has sent no events."""
 PARTITION_KEY: Final = "%Y-%m-%dT%H:%M:%S"
 """The form in which Airflow's own timetables write the beginning of an interval."""
 
@@ -41,6 +40,16 @@ class EventSender:
     dag_id: str
     run_id: str
     task_id: str
+
+
+class SenderTasks(Protocol):
+    """What Airflow knows of tasks that send events: it answers a task in another way than its own web server."""
+
+    def find_state(self, sender: EventSender) -> str | None:
+        """Return the state of the task, or None if there is none."""
+
+    def has_returned(self, sender: EventSender) -> bool:
+        """Return whether the task has returned something. One that was marked as success by hand has not."""
 
 
 @dataclass
@@ -147,7 +156,7 @@ def unannounced_entries(ledger: Ledger, last: int, is_announced: Callable[[Entry
     return entries[::-1]
 
 
-def sender_of(run: str) -> EventSender | None:
+def _sender_of(run: str) -> EventSender | None:
     """Return the task that sends the events of a run, by the run's name in the ledger, or None if it is no run of
     Airflow's."""
     ids = dag_run_of(run)
@@ -155,6 +164,26 @@ def sender_of(run: str) -> EventSender | None:
         return None
     dag_id, run_id = ids
     return EventSender(dag_id, run_id, SWAP if dag_id.endswith(BACKFILL) else COMPLETE)
+
+
+def find_sender(entry: Entry, claim: Announced | None) -> EventSender | None:
+    """Return the task that sends the events of an entry: the one that has claimed it, or else that of its own run.
+    None if it is up to somebody else."""
+    return _sender_of(claim.by if claim is not None else entry.plan.responsible_run)
+
+
+def is_sent_by_task(sender: EventSender, tasks: SenderTasks, *, claimed: bool) -> bool:
+    """Return whether a task has sent its events, or will, as far as Airflow knows. Airflow sends what a task has for it
+    only when the task succeeds.
+
+    claimed: it has claimed the entry. If it is skipped then, it had sent them before its run was cleared.
+    """
+    state = tasks.find_state(sender)
+    if state == "success":
+        return tasks.has_returned(sender)
+    if state == "skipped":
+        return claimed
+    return state not in ("failed", "upstream_failed")
 
 
 def _replaced_sinks(ledger: Ledger, entry: Entry) -> Iterable[str]:

@@ -26,11 +26,11 @@ from sqlalchemy.orm import Session
 from tidegate import seams
 from tidegate.errors import name_of
 from tidegate.history.asset_events.changes import (
-    SENT_NO_EVENTS,
     EventSender,
     SinkChange,
     changes_of,
-    sender_of,
+    find_sender,
+    is_sent_by_task,
     unannounced_entries,
 )
 from tidegate.ledger.ledger import Ledger, stamp
@@ -142,7 +142,7 @@ def announce(pipeline: PipelineRef, settled: int | None = None) -> int | None:
             is_settled = False
             break
     newest = ledger.entry(last)
-    if newest is None or newest.open or (newest.completed and _may_still_be_told(ledger, newest)):
+    if newest is None or newest.open or (newest.completed and _is_left_to_task(ledger, newest)):
         is_settled = False
     return last if is_settled else None
 
@@ -154,26 +154,34 @@ def _untold_entries(ledger: Ledger, last: int) -> list[Entry]:
 def _is_announced(ledger: Ledger, entry: Entry) -> bool:
     """Return whether somebody has told other DAGs of the entry, or will; or it is too old to be told here."""
     claim = ledger.announced(entry.id)
-    if claim is not None:
-        return not _is_given_up(claim)
-    if _has_sent(entry):
-        return True
-    return (ledger.age_of_decision(entry.id) or 0.0) > MAX_AGE_S
-
-
-def _is_given_up(claim: Announced) -> bool:
-    """Return whether a task has claimed an entry and failed before Airflow sent its events."""
-    sender = sender_of(claim.by)
-    return sender is not None and _state_of(sender) in ("failed", "upstream_failed")
-
-
-def _has_sent(entry: Entry) -> bool:
-    """Return whether the task of the entry's own run has sent its events, or may still do so."""
-    sender = sender_of(entry.plan.responsible_run)
+    sender = find_sender(entry, claim)
     if sender is None:
-        return False
-    state = _state_of(sender)
-    if state == "success":  # a task that was marked as success by hand has returned nothing
+        is_told = claim is not None  # by a web server
+    else:
+        is_told = is_sent_by_task(sender, _TASKS, claimed=claim is not None)
+    return is_told or (claim is None and (ledger.age_of_decision(entry.id) or 0.0) > MAX_AGE_S)
+
+
+def _is_left_to_task(ledger: Ledger, entry: Entry) -> bool:
+    """Return whether a task is still at work that tells of the entry, or fails to."""
+    sender = find_sender(entry, ledger.announced(entry.id))
+    return sender is not None and _TASKS.find_state(sender) not in _ENDED
+
+
+class _TasksOfDatabase:
+    """What Airflow's database knows of tasks."""
+
+    def find_state(self, sender: EventSender) -> str | None:
+        of_task = select(TaskInstance.state).where(
+            TaskInstance.dag_id == sender.dag_id,
+            TaskInstance.run_id == sender.run_id,
+            TaskInstance.task_id == sender.task_id,
+        )
+        with create_session(scoped=False) as session:
+            row = session.execute(of_task).first()
+        return None if row is None else str(getattr(row[0], "value", row[0]))
+
+    def has_returned(self, sender: EventSender) -> bool:
         returned = select(XComModel.key).where(
             XComModel.dag_id == sender.dag_id,
             XComModel.run_id == sender.run_id,
@@ -182,30 +190,11 @@ def _has_sent(entry: Entry) -> bool:
         )
         with create_session(scoped=False) as session:
             return session.scalar(returned) is not None
-    return state not in SENT_NO_EVENTS
 
 
-def _may_still_be_told(ledger: Ledger, entry: Entry) -> bool:
-    """Return whether a task may still tell of the entry, or may fail to."""
-    claim = ledger.announced(entry.id)
-    sender = sender_of(claim.by if claim is not None else entry.plan.responsible_run)
-    if sender is None:
-        return False
-    return _state_of(sender) not in (*SENT_NO_EVENTS, "success", None)
-
-
-def _state_of(sender: EventSender) -> str | None:
-    """Return the state of a task that sends events, or None if Airflow has no such task."""
-    of_task = select(TaskInstance.state).where(
-        TaskInstance.dag_id == sender.dag_id,
-        TaskInstance.run_id == sender.run_id,
-        TaskInstance.task_id == sender.task_id,
-    )
-    with create_session(scoped=False) as session:
-        row = session.execute(of_task).first()
-    if row is None:
-        return None
-    return str(getattr(row[0], "value", row[0]))
+_TASKS: Final = _TasksOfDatabase()
+_ENDED: Final = ("success", "failed", "upstream_failed", "skipped", None)
+"""States of a task of which nothing more is to come."""
 
 
 def _send(pipeline: PipelineRef, events: CardEvents, ledger: Ledger, entry: Entry) -> None:
@@ -214,8 +203,9 @@ def _send(pipeline: PipelineRef, events: CardEvents, ledger: Ledger, entry: Entr
     It is claimed before Airflow's database is written to, which must not wait for a store.
     """
     claim = ledger.announced(entry.id)
-    if claim is not None and _is_given_up(claim):
-        ledger.delete_announced(entry.id)
+    sender = find_sender(entry, claim) if claim is not None else None
+    if sender is not None and not is_sent_by_task(sender, _TASKS, claimed=True):
+        ledger.delete_announced(entry.id)  # of a task that has failed
     if not ledger.create_announced(Announced(**stamp(seams.new_id()), id=entry.id, by=BY)).is_new:
         return
     try:

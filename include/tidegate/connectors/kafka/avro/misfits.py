@@ -53,9 +53,9 @@ def fit_record(
         value = record.get(name)
         if name in as_text and value is not None and not isinstance(value, str):
             value = _text_of(value)
+        is_rounded = str(kind) == "double" and policy.on_type == "widen" and _is_rounded(value)
         try:
-            rounds = str(kind) == "double" and policy.on_type == "widen" and _is_rounded(value)
-            if rounds:
+            if is_rounded:
                 raise ValueError(value)
             row[name] = fitting(value, kind)
         except (TypeError, ValueError, ArithmeticError):

@@ -93,33 +93,13 @@ class Registry:
                 with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
                     return json.loads(response.read())
             except urllib.error.HTTPError as error:
-                said = _said_of(error)
-                if error.code == 404 and said.get("error_code") in _ABSENT:
+                answer = _read_error(error)
+                if error.code == 404 and answer.get("error_code") in _ABSENT:
                     return None
-                if error.code == 404:
-                    raise Invalid(
-                        f"there is no schema registry at {self._url}: 404 for /{path.partition('?')[0]}",
-                        expected="the URL of a schema registry, without the path of a request",
-                        help="correct registry=…: the address, and the path before /subjects if it has one",
-                        reason="REGISTRY_URL",
-                    ) from None
-                if error.code == 409 and subject:
-                    raise _incompatible(subject, sink, str(said.get("message", error.reason))) from None
-                if error.code == 422 and subject:
-                    raise Invalid(
-                        f"sink {sink!r}: the schema registry calls the schema for {subject} invalid: "
-                        f"{said.get('message', error.reason)}",
-                        expected="a schema of Avro that the registry accepts",
-                        help="rename or omit the columns of which its message tells, or name another subject=…",
-                        reason="SCHEMA_REFUSED",
-                    ) from None
-                if error.code in (401, 403):
-                    raise Invalid(
-                        f"the schema registry refuses the login: {error.code} {error.reason}",
-                        expected="a login that may read schemas, and that may write those of a sink's subject",
-                        help="correct schema.registry.basic.auth.user.info of the connection",
-                        reason="REGISTRY_LOGIN",
-                    ) from None
+                message = str(answer.get("message", error.reason))
+                refusal = self._refusal(error.code, message, path, subject, sink)
+                if refusal is not None:
+                    raise refusal from None
                 cause = f"{error.code} {error.reason}"
             except (OSError, ValueError) as error:
                 cause = str(getattr(error, "reason", error))
@@ -129,14 +109,41 @@ class Registry:
             reason="REGISTRY_AWAY",
         )
 
+    def _refusal(self, status: int, message: str, path: str, subject: str, sink: str) -> Invalid | None:
+        """Return the error for an answer that will be the same next time, or None if it may be another."""
+        if status == 404:
+            return Invalid(
+                f"there is no schema registry at {self._url}: 404 for /{path.partition('?')[0]}",
+                expected="the URL of a schema registry, without the path of a request",
+                help="correct registry=…: the address, and the path before /subjects if it has one",
+                reason="REGISTRY_URL",
+            )
+        if status == 409 and subject:
+            return _incompatible(subject, sink, message)
+        if status == 422 and subject:
+            return Invalid(
+                f"sink {sink!r}: the schema registry calls the schema for {subject} invalid: {message}",
+                expected="a schema of Avro that the registry accepts",
+                help="rename or omit the columns of which its message tells, or name another subject=…",
+                reason="SCHEMA_REFUSED",
+            )
+        if status in (401, 403):
+            return Invalid(
+                f"the schema registry refuses the login: {status} {message}",
+                expected="a login that may read schemas, and that may write those of a sink's subject",
+                help="correct schema.registry.basic.auth.user.info of the connection",
+                reason="REGISTRY_LOGIN",
+            )
+        return None
 
-def _said_of(error: urllib.error.HTTPError) -> dict[str, Any]:
+
+def _read_error(error: urllib.error.HTTPError) -> dict[str, Any]:
     """Return the registry's message and error code, or nothing if the answer is not a registry's."""
     try:
-        said = json.loads(error.read())
+        answer = json.loads(error.read())
     except (OSError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _incompatible(subject: str, sink: str, why: str) -> Invalid:
