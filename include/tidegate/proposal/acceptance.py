@@ -35,9 +35,7 @@ __all__ = [
     "find_proposals_of_this_code",
     "refuse_broken",
     "refuse_expired",
-    "refuse_sample",
-    "refuse_unheard",
-    "refuse_unkept",
+    "refuse_impossible",
 ]
 
 
@@ -122,6 +120,17 @@ def refuse_sample(ledger: Ledger, name: str, command: str) -> None:
             f"--discard {name}",
             reason="ONLY_A_SAMPLE",
         )
+
+
+def refuse_impossible(ledger: Ledger, name: str | None, limits: Sequence[Limit], command: str) -> None:
+    """Refuse an acceptance, or any swap, that cannot be carried out, before anything is computed for it.
+
+    name: None if it is not known yet, so that only the limits are checked.
+    """
+    refuse_unheard(limits)
+    if name is not None:
+        refuse_unkept(ledger, name, command)
+        refuse_sample(ledger, name, command)
 
 
 def compare_again(line: OpenBackfill) -> dict[str, TableDifference]:

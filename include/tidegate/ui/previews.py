@@ -359,13 +359,11 @@ def _backfill(pipeline: PipelineRef, ledger: Ledger, body: BackfillRequest) -> E
 
 def refuse_swap(ledger: Ledger, body: SwapRequest) -> None:
     """Refuse limits that nothing checks, and a proposal that cannot be accepted. The run checks everything else."""
-    from tidegate.proposal.acceptance import refuse_sample, refuse_unheard, refuse_unkept
+    from tidegate.proposal.acceptance import refuse_impossible
     from tidegate.proposal.policy import parse_limit
 
-    refuse_unheard([parse_limit(text) for text in body.fail_on])
-    if body.name is not None:
-        refuse_unkept(ledger, body.name, "MODULE:PIPELINE")
-        refuse_sample(ledger, body.name, "MODULE:PIPELINE")
+    limits = [parse_limit(text) for text in body.fail_on]
+    refuse_impossible(ledger, body.name, limits, "MODULE:PIPELINE")
 
 
 def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:

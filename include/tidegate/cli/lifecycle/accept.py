@@ -17,8 +17,7 @@ from tidegate.proposal.acceptance import (
     find_proposals_of_this_code,
     refuse_broken,
     refuse_expired,
-    refuse_sample,
-    refuse_unheard,
+    refuse_impossible,
 )
 from tidegate.proposal.expiry import BY
 from tidegate.proposal.policy import Limit
@@ -45,7 +44,7 @@ def accept(
     if_proposed: for the hook of a deployment, which does nothing unless this very code was proposed. Of several such
     proposals it accepts the newest.
     """
-    refuse_unheard(limits)
+    refuse_impossible(target.ledger, None, limits, target.text)
     discarded = target.ledger.line_discarded(name) if name is not None else None
     if if_proposed and (discarded is None or discarded.by == BY):
         ours = [line.name for line in find_proposals_of_this_code(coordinator) if name in (None, line.name)]
@@ -61,7 +60,7 @@ def accept(
         out.line(f"Proposal {name} is over: it was accepted, or discarded.")
         return 0
     name = choose_proposal(coordinator, name, target.text)
-    refuse_sample(target.ledger, name, target.text)
+    refuse_impossible(target.ledger, name, limits, target.text)
     words = argparse.Namespace(
         name=name, origin=None, cuts=None, drop_by_hand=False, to=None, reason="", yes=yes,
         discard_commits=[], retract=[], keep=[],

@@ -490,23 +490,18 @@ def _choices(request: RequestedBackfill) -> dict[str, How]:
 
 
 def _limits(request: RequestedBackfill) -> list[Limit]:
-    """Return how much may differ if the request is to be carried out. Raise Invalid for limits that nothing checks."""
-    from tidegate.proposal.acceptance import refuse_unheard
+    """Return how much may differ if the request is to be carried out."""
     from tidegate.proposal.policy import parse_limit
 
-    limits = [parse_limit(text) for text in _act_parameters(request).get("fail_on", ())]
-    refuse_unheard(limits)
-    return limits
+    return [parse_limit(text) for text in _act_parameters(request).get("fail_on", ())]
 
 
 def _refuse_swap(ledger: Ledger, request: RequestedBackfill) -> None:
     """Raise an error if a swap is requested that can never be carried out: no page may have checked the request."""
-    from tidegate.proposal.acceptance import refuse_sample, refuse_unkept
+    from tidegate.proposal.acceptance import refuse_impossible
 
     if request.swaps:
-        _limits(request)
-        refuse_unkept(ledger, request.name, "MODULE:PIPELINE")
-        refuse_sample(ledger, request.name, "MODULE:PIPELINE")
+        refuse_impossible(ledger, request.name, _limits(request), "MODULE:PIPELINE")
 
 
 def _wait(why: str) -> None:
