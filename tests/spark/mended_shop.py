@@ -24,8 +24,8 @@ Shown = dict[str, Counter[str]]
 
 MODULE = """
 from pathlib import Path
-from tests.spark.mended_shop import Shop
-pipeline = Shop(Path.cwd(), None, factor=1).pipeline()
+from tests.spark.mended_shop import MendedShop
+pipeline = MendedShop(Path.cwd(), None, factor=1).pipeline()
 """
 """The mended code, for commands that run in the shop's folder."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import itertools
 import json
@@ -152,22 +153,30 @@ class Input:
             return self._seen(frame)
         from pyspark.sql import functions as F
 
-        row = F.struct(*(F.col("`" + name.replace("`", "``") + "`") for name in frame.columns))
+        quoted = ["`" + name.replace("`", "``") + "`" for name in frame.columns]
+        row = F.struct(*quoted)
         spaces = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
         is_json = self.format == "json"
         line = F.to_json(row, _TIMES) if is_json else F.to_csv(row, _TIMES | spaces | {"escape": '"'})
         lines = [each[0] for each in frame.select(line).collect()]
+        drifted = self.drift.since if self.drift is not None else len(self.bounds)
         for number, (begin, end) in enumerate(self.bounds):
             names = list(frame.columns)
-            if self.drift is not None and number >= self.drift.since:
+            if self.drift is not None and number >= drifted:
                 names = [self.drift.key, *names]
                 first = f"{{{json.dumps(self.drift.key)}:true," if is_json else "true,"
                 lines[begin:end] = [f"{first}{each[1:] if is_json else each}" for each in lines[begin:end]]
             head = [_csv_line(names)] if self.format == "csv" else []
             text = "".join(each + "\n" for each in [*head, *lines[begin:end]])
             (folder / f"{number}.{self.format}").write_text(text, newline="")
-        reader = spark.read.schema(self.schema).options(**self.options)
-        return self._seen(reader.format(self.format).load(str(folder / f"[0-9].{self.format}")))
+        # Spark reads the fields of CSV by their place, and those of JSON by their name.
+        key = self.drift.key if self.drift is not None else ""
+        schemas = [self.schema] * drifted + [f"`{key}` string, {self.schema}"] * (len(self.bounds) - drifted)
+        parts = []
+        for number, schema in enumerate(schemas):
+            reader = spark.read.schema(schema).options(**self.options).format(self.format)
+            parts.append(reader.load(str(folder / f"{number}.{self.format}")).selectExpr(*quoted))
+        return self._seen(functools.reduce(lambda one, other: one.unionAll(other), parts))
 
     def _write_parquet(self, frame: Any, folder: Path, prefix: str) -> None:
         rows = frame.toArrow()

@@ -16,7 +16,9 @@ export function toast(text) {
 // fields: [{name, label, kind, required, pattern}]. make: returns the request's body for the fields' values. slow: says
 // what to tell while the preview of a body takes seconds, or null.
 export function confirmAndPost({ title, body = [], fields = [], verb, danger = false, path, make, slow = () => null }) {
-  if (document.querySelector("dialog")) return; // the button was pressed twice
+  const last = document.querySelector("dialog");
+  if (last?.open) return; // the button was pressed twice
+  last?.remove(); // it was closed a moment ago
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
   const problem = h("p", { class: "said", role: "alert" });
   const effects = h("div", { id: "dialog-effects", role: "status" });
