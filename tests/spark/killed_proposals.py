@@ -87,7 +87,8 @@ class Sales(Shops):
         (self.folder / "landing" / "sales" / f"{self.files:04d}.json").write_text("\n".join(lines) + "\n")
 
     def makes_checkpoint(self) -> None:
-        said = self.run("run shop:pipeline --until-idle -D timeout=1h")
+        # The state of the branch does not fit: each proposal replays from the first checkpoint on.
+        said = self.run("run shop:pipeline --until-idle -D timeout=1h -D num_retained=1000")
         assert said.code == 0, said.text
 
     def production(self) -> dict[str, str]:
