@@ -140,8 +140,8 @@ def test_neither_a_sample_nor_what_nobody_has_kept_is_accepted(
     sample = KeySample(share=0.1, by="id", sources={"in": "id"})
     for name, more in (("not-kept", {}), ("sampled", {"sample": sample})):
         world.ledger.create_line(msgspec.structs.replace(line, name=name, **more))
-    reported = ProposalReported(**stamp(seams.new_id()), report={"tables": {}})
-    world.ledger.hint_proposal_reported("sampled", reported)
+    whole = world.ledger.proposal_reported("whole")
+    world.ledger.hint_proposal_reported("sampled", ProposalReported(**stamp(seams.new_id()), report=whole.report))
     be("no XCom")
     for name, problem in (("not-kept", "was not kept"), ("sampled", "has read only 0.1 of the keys")):
         for preview in (True, False):
