@@ -12,11 +12,14 @@ import pytest
 
 from tests.dags.project import MULTIPLIES, Made
 from tests.dags.server import Airflow, Run
+from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Act
 from tidegate.seams import new_id
 from tidegate.versions.airflow import HAS_PARTITION_KEYS
+
+pytestmark = in_turn(seconds=170)
 
 READER = '''
 """Somebody else's DAG, which knows nothing of tidegate: it writes down why it was run."""

@@ -8,7 +8,10 @@ import signal
 from tests.dags.project import Made
 from tests.dags.server import Airflow
 from tests.kit.processes import input_watchers
+from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
+
+pytestmark = in_turn(seconds=130)
 
 
 def completed(made: Made, count: int) -> None:

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from tests.dags.in_process import run
 from tests.dags.project import ODD_IS_BAD, Made, Project
+from tests.kit.sampling import in_turn
 from tests.kit.waiting import PATIENCE_S, eventually
 from tidegate import Pipeline, seams
 from tidegate.dag import build_dag
@@ -38,6 +39,8 @@ from tidegate.seams import new_id
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 from tidegate.versions.airflow import VERSION
+
+pytestmark = in_turn(seconds=75)
 
 WRITES_DOWN = """
 import json

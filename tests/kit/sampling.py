@@ -39,7 +39,7 @@ def _commit() -> str:
 
 _COMMIT = _commit()
 
-TOGETHER = 450
+TOGETHER = 300
 """For how many seconds of one processor stories that take turns are told at a commit."""
 
 

@@ -95,7 +95,7 @@ def queries(ack: Any) -> int:
     return found
 
 
-@pytest.mark.parametrize("name", turn_of(list(OPERATORS), 6))
+@pytest.mark.parametrize("name", turn_of(list(OPERATORS), 12))
 def test_an_operator_is_one_query_by_whatever_key_and_whoever_takes_late_rows(
     name: str, tmp_path: Path, connect_spark: Any
 ) -> None:
@@ -118,7 +118,7 @@ def test_an_operator_is_one_query_by_whatever_key_and_whoever_takes_late_rows(
 BY_DAY = ["deduplicate within", "window", "session", "join, full", "over", "window by count", "top_n of a window"]
 
 
-@pytest.mark.parametrize("name", turn_of(BY_DAY, 4))
+@pytest.mark.parametrize("name", turn_of(BY_DAY, 8))
 def test_an_operator_is_one_query_by_interval(name: str, tmp_path: Path, connect_spark: Any) -> None:
     def by_day(pipeline: Pipeline) -> None:
         declared(OPERATORS[name], "d", by_interval=True)(pipeline)

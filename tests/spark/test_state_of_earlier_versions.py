@@ -41,7 +41,7 @@ def plain(row: Json) -> str:
     return repr({name: value + 0.0 if isinstance(value, float) else value for name, value in row.items()})
 
 
-@pytest.mark.parametrize("name", turn_of([*CONTINUED, *AS_TOLD], of=3))
+@pytest.mark.parametrize("name", turn_of([*CONTINUED, *AS_TOLD], of=6))
 def test_tables_are_what_todays_code_makes_from_the_beginning(name: str, tmp_path: Path, spark: Any) -> None:
     build = (CONTINUED | AS_TOLD)[name]
     goes_on = SmallPipeline(as_it_was(name, tmp_path), spark, build, NAME)

@@ -15,10 +15,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.kit.delta import head, stamp
+from tests.kit.sampling import in_turn
 from tests.kit.sinks import Published
 from tidegate.connectors.sink import Staging
 from tidegate.delta import Location, live_files, read_table, restore
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(seconds=40)
 
 FIRST, LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 TYPES: dict[str, tuple[str, list[str]]] = {
