@@ -333,6 +333,8 @@ class Drawn:
     """So many pieces are drawn."""
     change: str = ""
     """How its code has changed since: one of CHANGES."""
+    has_fewer_others: bool = False
+    """Whether it takes only some of the second source's rows."""
 
     def declare(self, pipeline: Pipeline, files_at_once: int) -> None:
         """Declare it, the same each time."""
@@ -343,6 +345,8 @@ class Drawn:
         others = sources(pipeline, OTHERS, "others", files_at_once, event_time="then", watermark=late, **idle)
         if self.change:
             rows = rows.select(*CHANGES[self.change][0], where=CHANGES[self.change][1], name="changed")
+        if self.has_fewer_others:
+            others = others.select("oid", "k", "w", "then", where="oid % 3 <> 0", name="fewer")
         good = rows
         drawn = [name for name in GATES if dice.random() < 0.45]
         for name in drawn if self.gates is None else self.gates:

@@ -1,7 +1,8 @@
 """A random change of a drawn pipeline's code is proposed, merged and accepted: what its report says differs is exactly
 what then differs.
 
-The report is compared with tables as delta-rs reads them before the swap and after it, counted by plain Python.
+The report is compared with tables as delta-rs reads them before the swap and after it, counted by plain Python, and
+with the report of a push after another one, which replays only what has changed between both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.proposal.acceptance import changes_nothing, compare_again
-from tidegate.proposal.replay import choose_range, impossible, opened
+from tidegate.proposal.pushes import carry_over, choose_sinks, find_last_push, hash_paths, only_sinks, store_push
+from tidegate.proposal.replay import ReplayRange, choose_range, impossible, opened
 from tidegate.proposal.replay import run as replay_proposal
 from tidegate.proposal.report import ProposalReport, make_report
 from tidegate.proposal.tables import TableDifference
@@ -51,9 +53,12 @@ def propose_and_accept(trial: Trial, change: str) -> None:
             return
         told.backfills += 1
         told.note(subject)
+        pushed = _push_another_change(trial, chosen)
         with opened(live, chosen, by="ann", note="", keep=True) as line:
             made = replay_proposal(line, OneSession(play.spark), Schedule(), Observer())
-            report = make_report(line, chosen, made, command="drawn", examples=1000)
+            report = make_report(line, chosen, made, live=live, command="drawn", examples=1000)
+        if pushed:
+            _push(trial, chosen, report)
     if read_tables(live) != before:
         told.finds(f"{subject} has changed the pipeline's tables")
     if made.stopped is not None:
@@ -62,6 +67,41 @@ def propose_and_accept(trial: Trial, change: str) -> None:
             discard(line, "ann")
         return
     _accept(trial, line.name, report, before)
+
+
+def _push_another_change(trial: Trial, chosen: ReplayRange) -> bool:
+    """Let there be an earlier push, whose code differs on the path of some tables. Return whether it has a report."""
+    play = trial.play
+    play.drawn = replace(play.drawn, has_fewer_others=True)
+    earlier = play.coordinator()
+    play.drawn = replace(play.drawn, has_fewer_others=False)
+    if impossible(earlier, chosen):
+        return False
+    with opened(earlier, chosen, by="ann", note="", keep=False) as line:
+        made = replay_proposal(line, OneSession(play.spark), Schedule(), Observer())
+        report = make_report(line, chosen, made, live=earlier, command="drawn", examples=1000)
+    store_push(earlier.ledger, "drawn", (), report, hash_paths(earlier, (), 1000))
+    return True
+
+
+def _push(trial: Trial, chosen: ReplayRange, whole: ProposalReport) -> None:
+    """Replay only what has changed since the earlier push, and compare with the report about everything."""
+    live, told = trial.play.coordinator(), trial.told
+    push = find_last_push(live.ledger, "drawn", (), hash_paths(live, (), 1000))
+    assert push is not None
+    changed = choose_sinks(live.graph, push.unchanged)
+    if not push.unchanged or not changed or push.replayed != chosen:
+        return
+    part = only_sinks(live, replace(trial.play.limits, recorded={"allow_non_restored_state": True}), changed)
+    with opened(part, chosen, by="ann", note="", keep=False) as line:
+        made = replay_proposal(line, OneSession(trial.play.spark), Schedule(), Observer())
+        report = make_report(line, chosen, made, live=live, command="drawn", examples=1000)
+    report = carry_over(live, report, push, part, command="drawn")
+    told.note(f"the next push does not replay {', '.join(report.carried)}")
+    told.tables += len(report.carried)
+    for name in ("tables", "gates", "merge", "stopped", "unchanged_sinks"):
+        if getattr(report, name) != getattr(whole, name):
+            told.finds(f"after a push, {name} are reported as {getattr(report, name)}, not {getattr(whole, name)}")
 
 
 def _accept(trial: Trial, name: str, report: ProposalReport, before: Mapping[str, Rows]) -> None:

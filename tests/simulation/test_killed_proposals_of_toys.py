@@ -65,7 +65,7 @@ def files_of_production(root: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_production_is_as_if_nobody_had_proposed(tmp_path: Path) -> None:
-    """Played in a process of its own: deltalake panics in a fork of one that has used it, as other stories have here."""
+    """Played in a process of its own: deltalake panics in a fork of one that has used it, as other stories have."""
     playing = get_context("spawn").Process(target=propose_and_be_killed, args=(tmp_path,))
     playing.start()
     playing.join()

@@ -8,7 +8,6 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from hashlib import md5
 from pathlib import Path
@@ -67,8 +66,8 @@ class Sales(Shops):
         lines = [json.dumps({"id": id, "country": country, "amount": amount}) for id, country, amount in rows]
         (self.folder / "landing" / "sales" / f"{self.files:04d}.json").write_text("\n".join(lines) + "\n")
 
-    def makes_checkpoint(self) -> None:
-        said = self.run("run shop:pipeline --until-idle")
+    def makes_checkpoint(self, options: str = "") -> None:
+        said = self.run(f"run shop:pipeline --until-idle {options}")
         assert said.code == 0, said.text
 
     def proposes(self, options: str = "") -> dict[str, Any]:
@@ -277,6 +276,50 @@ def test_a_report_tells_what_has_changed_since_the_last_push(sales: Sales) -> No
     assert sales.traces() == []
 
 
+def test_the_next_push_replays_only_tables_whose_path_has_changed(sales: Sales) -> None:
+    sales.write_code(factor="2")
+    first = sales.proposes("--label pr-1")
+    assert (first["carried"], first["since"]) == ([], None)
+    sales.sell([(8, "AT", 5.0)])
+    sales.write_code(factor="1")
+    sales.makes_checkpoint("-D num_retained=10")
+    sales.write_code(factor="2")
+    again = sales.proposes("--label pr-1")
+    assert again["carried"] == ["orders", "totals"]
+    assert again["replayed"] == first["replayed"] == [1, 2, 3], "the same checkpoints, though there is one more"
+    assert (again["tables"], again["merge"]["action"], again["since"]["same_code"]) == (
+        first["tables"],
+        "differs",
+        True,
+    )
+    text = sales.run("propose shop:pipeline --label pr-1").text
+    assert "Nothing was replayed again" in text
+    sales.write_code(by="id")
+    part, whole = sales.proposes("--label pr-1"), sales.proposes("--to 3")
+    assert part["carried"] == ["orders"], "only the path of totals has changed"
+    assert part["tables"] == whole["tables"]
+    assert [part[each] for each in ("merge", "code", "gates", "replayed", "stopped")] == [
+        whole[each] for each in ("merge", "code", "gates", "replayed", "stopped")
+    ]
+    assert sales.proposes("--label pr-1 --over 2")["carried"] == [], "other checkpoints were asked for"
+    assert sales.proposes("--label pr-2")["carried"] == [], "that is another pull request"
+    suite = sales.folder / "include" / "expectations" / "signs.yaml"
+    suite.write_text(suite.read_text().replace("min_value: 0", "min_value: 15"))
+    assert sales.proposes("--label pr-2")["carried"] == [], "the rows of both tables pass the gate"
+    assert sales.traces() == []
+
+
+def test_after_a_rollback_the_next_push_replays_everything(sales: Sales) -> None:
+    sales.write_code(factor="2")
+    assert sales.proposes("--label pr-1 --to 2")["replayed"] == [1, 2]
+    sales.write_code(factor="1")
+    assert sales.run("rollback shop:pipeline --to 1 --yes").code == 0
+    sales.makes_checkpoint()
+    sales.write_code(factor="2")
+    assert sales.proposes("--label pr-1 --to 2")["carried"] == []
+    assert "label name 'PR 1' is not allowed" in sales.run("propose shop:pipeline --label 'PR 1'").text
+
+
 def test_what_cannot_be_proposed_is_refused_with_a_way_out(sales: Sales) -> None:
     assert "expected: rows" in sales.run("propose shop:pipeline --fail-on 'rows < 3'").text.lower()
     assert "no file can be written there" in sales.run("propose shop:pipeline --into nowhere/report.md").text
@@ -369,7 +412,7 @@ def test_columns_may_be_called_as_in_our_own_queries_and_hold_anything(sales: Sa
     assert [row["side"] for row in told] == ["IT", "IT"]
 
 
-def test_what_nobody_works_on_expires_and_production_removes_it(sales: Sales) -> None:
+def test_what_nobody_works_on_expires_and_production_removes_it(sales: Sales, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (sales.folder / "shop.py").read_text()
     more = """
 last = good.latest(by="id", order_by="amount", uid="last")
@@ -395,7 +438,8 @@ good.sink("copies", DeltaAppend("tables/copies"))
     assert "15 d " in sales.run("propose list shop:pipeline").text
     sales.sell([(8, "IT", 5.0)])
     later = seams.now() + timedelta(days=15)
-    with seams.installed(replace(seams.current(), now=lambda: later)):
+    with monkeypatch.context() as patch:
+        patch.setattr(sales, "now", lambda: later)
         sales.makes_checkpoint()
     assert sales.traces() == [], "with production's code, which has fewer tables"
     assert "has no proposal" in sales.run("propose list shop:pipeline").text

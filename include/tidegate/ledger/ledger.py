@@ -42,6 +42,7 @@ from tidegate.records.records import (
     Pin,
     PipelineRecord,
     Plan,
+    ProposalPushed,
     ProposalReported,
     Published,
     Rank,
@@ -59,6 +60,7 @@ from tidegate.records.records import (
 __all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]
 
 _EXPLAINED = "explained"
+_PUSHES = "pushes"
 _ANSWERS_KEPT = 50
 
 
@@ -380,6 +382,20 @@ class Ledger(EntryLog):
         self.store.replace(f"lines/{name}/report.json", encode(reported))
         if self.line_discarded(name) is not None:
             self.store.delete(f"lines/{name}/report.json")
+
+    def proposal_pushed(self, label: str) -> ProposalPushed | None:
+        """Return the newest report for a label, or None."""
+        return self._read_hint(f"{_PUSHES}/{label}.json", ProposalPushed)
+
+    def hint_proposal_pushed(self, label: str, pushed: ProposalPushed) -> None:
+        """Write the newest report for a label, as a hint."""
+        self.store.replace(f"{_PUSHES}/{label}.json", encode(pushed))
+
+    def delete_old_pushes(self, older_than: float) -> None:
+        """Delete the reports for labels that are older than so many seconds."""
+        for name in self.store.names(_PUSHES):
+            if (self.store.age(f"{_PUSHES}/{name}") or 0.0) > older_than:
+                self.store.delete(f"{_PUSHES}/{name}")
 
     def delete_line(self, name: str) -> None:
         """Delete a discarded backfill's own ledger, states and quarantine, and its record."""

@@ -50,6 +50,9 @@ def _lines(report: ProposalReport) -> Iterator[str]:
         yield ""
         yield from (f"- {_text(edit)}" for edit in report.manual_edits)
         yield ""
+    if report.carried:
+        yield _carried(report)
+        yield ""
     if report.tables:
         yield from _tables(report)
     yield from _code(report)
@@ -63,6 +66,13 @@ def _lines(report: ProposalReport) -> Iterator[str]:
             f"<sub>Replayed the input of {_count(count, 'checkpoint')} ({ids}), {start}, with the state as of then. "
             f"Code {report.code.before[:12]} → {report.code.after[:12]}. Production was not touched.</sub>"
         )
+
+
+def _carried(report: ProposalReport) -> str:
+    if len(report.carried) == len(report.tables):
+        return "Nothing was replayed again: nothing has changed on the path of any table since the last push."
+    names = ", ".join(f"`{name}`" for name in report.carried)
+    return f"Not replayed again, because nothing has changed on their path since the last push: {names}."
 
 
 def _headline(report: ProposalReport) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from tidegate.backfill.compare import tables_of
-from tidegate.backfill.open_backfill import OpenBackfill
+from tidegate.backfill.open_backfill import OpenBackfill, without_shadow
 from tidegate.backfill.results import changed_results
 from tidegate.checkpoint.compatibility import additions, check
 from tidegate.checkpoint.references import acks_of, memory_of
@@ -38,6 +38,7 @@ __all__ = [
     "any_differs",
     "code_change",
     "make_report",
+    "predict_merge",
     "refused_report",
 ]
 
@@ -152,6 +153,9 @@ class ProposalReport(msgspec.Struct, frozen=True, kw_only=True):
     """By measure, the value before and after."""
     sample: KeySample | None = None
     """If only rows of some keys were replayed and compared. There are then no verdicts of gates, and no figures."""
+    carried: list[str] = []
+    """Tables that were not replayed again, because nothing has changed on their path since the last push. If there are
+    any, there are no figures."""
     broken_limits: list[str] = []
     since: SinceLast | None = None
     """If a proposal was named to compare with."""
@@ -176,15 +180,16 @@ def make_report(
     chosen: ReplayRange,
     made: Made,
     *,
+    live: Coordinator,
     command: str,
     examples: int = 0,
     hidden: Collection[str] = (),
 ) -> ProposalReport:
     """Compare what the line has made with what the pipeline has made of the same input.
 
-    hidden: columns, in lower case, whose values are not shown.
+    live: the pipeline with all its sinks, of which the line may have only some. hidden: columns, in lower case, whose
+    values are not shown.
     """
-    live = line.live
     tables = {}
     if made.stopped is None:
         tables = {name: compare_table(line, name, examples, hidden) for name in tables_of(line)}
@@ -197,7 +202,7 @@ def make_report(
         replayed=list(chosen.ids),
         stopped=made.stopped.what if made.stopped is not None else "",
         code=code,
-        merge=_merge(
+        merge=predict_merge(
             live,
             code,
             differs=any_differs(tables) or made.stopped is not None,
@@ -206,7 +211,7 @@ def make_report(
             declined=made.declined,
         ),
         tables=tables,
-        unchanged_sinks=line.sinks_without_shadow(),
+        unchanged_sinks=without_shadow(live.graph),
         manual_edits=lost_manual_edits(live.ledger, chosen),
         gates=[] if is_sample else _gate_changes(before, [entry for entry, _ in made.checkpoints]),
         figures={} if is_sample else _figures(views, [view for _, view in made.checkpoints]),
@@ -217,7 +222,7 @@ def make_report(
 def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[str], *, command: str) -> ProposalReport:
     """Return the report about code that cannot replay these checkpoints."""
     code = code_change(live)
-    merge = _merge(live, code, differs=True, command=command, origin=0)
+    merge = predict_merge(live, code, differs=True, command=command, origin=0)
     if impossible(live, ReplayRange(0, ())):
         merge = msgspec.structs.replace(merge, backfill="")
     return ProposalReport(
@@ -261,7 +266,7 @@ def _changed_operators(live: PipelineContext, last: Entry) -> dict[str, list[str
     return changed
 
 
-def _merge(
+def predict_merge(
     live: PipelineContext,
     code: CodeChange,
     *,
@@ -270,6 +275,11 @@ def _merge(
     origin: int,
     declined: TidegateError | None = None,
 ) -> Merge:
+    """Predict what happens if the pipeline gets this code.
+
+    differs: rows or columns of a table do. declined: the error with which the replay has stopped, and so would the
+    pipeline.
+    """
     last = live.ledger.view().last_completed
     assert last is not None
     errors = list(check(live, last, source_changes(live.ledger.view(), last)))

@@ -344,6 +344,21 @@ class ProposalReported(Record, frozen=True, kw_only=True):
     report: Json
 
 
+class ProposalPushed(Record, frozen=True, kw_only=True):
+    """pushes/<label>.json: the newest report for a label, such as a pull request. A hint: without it, everything is
+    replayed again."""
+
+    title: ClassVar[str] = "pushes"
+
+    report: Json
+    request: list[str | int | None]
+    """Which checkpoints the command was asked for: --over, --from, --to, --sample."""
+    checkpoints: list[str]
+    """The checkpoints that it was compared with, and their manifests."""
+    path_hashes: dict[str, str]
+    """By sink, a hash of all that its rows come through; without sinks of which that is not known completely."""
+
+
 class RecordedRule(Struct, frozen=True, kw_only=True):
     """A gate's rule that failed, and the consequence."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,16 @@ from tidegate.proposal.expiry import discard_expired, idle_seconds, lifetime
 from tidegate.proposal.kept import LAST, find_report, since, store_report
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import FORMS, Limit, broken_limits, parse_limit
+from tidegate.proposal.pushes import (
+    LastPush,
+    carry_over,
+    choose_sinks,
+    find_last_push,
+    hash_paths,
+    only_sinks,
+    repeat_report,
+    store_push,
+)
 from tidegate.proposal.replay import ReplayRange, choose_range, impossible, opened, whole_history
 from tidegate.proposal.replay import run as replay
 from tidegate.proposal.report import ProposalReport, make_report, refused_report
@@ -103,6 +114,13 @@ def add_parser(subparsers: Any) -> None:
         "pipeline does not continue always exits with 1",
     )
     parser.add_argument(
+        "--label",
+        metavar="LABEL",
+        help="remember the report for the next push of, for instance, a pull request (pr-12): that replays the same "
+        "checkpoints, tells what has changed since, and leaves out the tables on whose path nothing has changed. With "
+        "--keep or a limit on cost, none is left out",
+    )
+    parser.add_argument(
         "--name", metavar="NAME", help="with accept: the proposal; without it the only one, or that of this very code"
     )
     parser.add_argument("--yes", action="store_true", help="with accept: do not ask")
@@ -145,6 +163,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if act:  # first, so that the proposal that is accepted does not expire
         refuse_submit(target.settings)
         return accept(target, coordinator, args.name, limits, out, yes=args.yes, if_proposed=args.if_proposed)
+    if target.settings.proposal_ttl is not None:
+        target.ledger.delete_old_pushes(lifetime(target.settings.proposal_ttl))
     for name in discard_expired(coordinator, target.settings.proposal_ttl):
         out.line(f"Proposal {name} has expired, and is removed.", "dim")
     _refuse_into(args.into)
@@ -153,10 +173,23 @@ def run(args: argparse.Namespace, out: Output) -> int:
     earlier = find_report(target.ledger, args.compare_with) if args.compare_with is not None else None
     sample = _sample(args.sample, limits, coordinator)
     lines = changed_lines(coordinator.graph, Path.cwd(), args.against) if args.against is not None else []
-    chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
+    request = (args.over, args.origin, args.to, " ".join(args.sample or ()) or None)
+    hashes, push = {}, None
+    if args.label is not None:
+        hidden = private_columns(coordinator.graph, target.settings.sample_hidden)
+        hashes = hash_paths(coordinator, hidden, args.examples)
+        push = find_last_push(target.ledger, args.label, request, hashes)
+    if push is not None and push.replayed is not None:
+        chosen = push.replayed
+    else:
+        chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
+    if push is not None:
+        earlier = earlier or (push.label, push.created, push.report)
+        if args.keep or any(limit.what == "cost" for limit in limits):  # that needs everything
+            push = replace(push, unchanged=())
     _print_open_proposals(target, out)
     with lowest_priority():
-        report, kept = _report(args, target, coordinator, chosen, sample, out)
+        report, kept = _report(args, target, coordinator, chosen, sample, out, push)
     report = msgspec.structs.replace(
         report,
         code=msgspec.structs.replace(report.code, lines=lines),
@@ -165,6 +198,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     )
     if kept is not None:
         store_report(target.ledger, kept, report)
+    if args.label is not None:
+        store_push(target.ledger, args.label, request, report, hashes)
     text = to_markdown(report)
     if args.into is not None:
         args.into.write_text(text, encoding="utf-8")
@@ -183,6 +218,7 @@ def _report(
     chosen: ReplayRange,
     sample: KeySample | None,
     out: Output,
+    push: LastPush | None,
 ) -> tuple[ProposalReport, str | None]:
     """Return the report, and the proposal's name if it is kept."""
     problems = impossible(coordinator, chosen, keep=args.keep)
@@ -193,11 +229,19 @@ def _report(
         chosen, problems = everything, []
     if problems:
         return refused_report(coordinator, chosen, problems, command=target.text), None
+    played = coordinator
+    if push is not None and (not push.unchanged or push.replayed != chosen):
+        push = None  # nothing of it can be carried over
+    if push is not None:
+        sinks = choose_sinks(coordinator.graph, push.unchanged)
+        if not sinks:
+            return repeat_report(coordinator, push, command=target.text), None
+        played = only_sinks(coordinator, replace(target.settings, allow_non_restored_state=True), sinks)
     progress, sessions = progress_for(out), reused_session(target.settings, aside=True)
     notice = None if out.terminal else out.err_fd
     schedule = Schedule(tolerable_failures=0)
     by, note = user_and_host(), "tidegate propose"
-    with opened(coordinator, chosen, by=by, note=note, keep=args.keep, sample=sample) as line:
+    with opened(played, chosen, by=by, note=note, keep=args.keep, sample=sample) as line:
         with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
             sessions.opened = interrupts.install
             schedule.stop = interrupts
@@ -217,10 +261,13 @@ def _report(
             line,
             chosen,
             made,
+            live=coordinator,
             command=target.text,
             examples=args.examples,
             hidden=private_columns(coordinator.graph, target.settings.sample_hidden),
         )
+        if push is not None:
+            report = carry_over(coordinator, report, push, played, command=target.text)
         return report, line.name if args.keep else None
 
 
