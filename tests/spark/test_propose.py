@@ -361,6 +361,14 @@ def test_code_whose_output_does_not_fit_a_table_is_told_in_the_report(sales: Sal
     report = sales.proposes()
     assert (report["exit"], report["merge"]["action"]) == (1, "refused")
     assert "column 'code' has the type void" in report["merge"]["reasons"][0]
+    sales.write_code(more=', "id AS extra"')
+    code = (sales.folder / "shop.py").read_text()
+    (sales.folder / "shop.py").write_text(code.replace(', schema_evolution="add"', ""))
+    report = sales.proposes()
+    assert f"does not fit {sales.folder}/tables/orders:\n    'extra' (bigint) is not in the" in report["stopped"]
+    assert 'schema_evolution="add"' in report["merge"]["reasons"][0]
+    assert (report["gates"], report["figures"]) == ([], {}), "no checkpoint was replayed"
+    assert "/line-" not in json.dumps(report), "nobody looks for a hidden table that is gone"
     assert sales.traces() == []
 
 

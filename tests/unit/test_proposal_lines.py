@@ -84,6 +84,13 @@ def test_texts_of_a_select_and_of_an_aggregate_are_found_where_they_are_written(
     assert [each.tables for each in found if each.part != "totals"] == [["totals", "kept"]]
 
 
+def test_a_text_that_several_parts_have_is_nobodys(checkout: Path) -> None:
+    more = 'more = kept.aggregate(by="twice", total="sum(twice)", uid="more")\n'
+    sink = 'totals.sink("totals"'
+    found = changed(checkout, (sink, more + 'more.sink("more", DeltaAppend("tables/more", changelog=True))\n' + sink))
+    assert [each.part for each in found] == [], "sum(twice) is a text of totals, too"
+
+
 def test_lines_of_nobody_are_attributed_to_nobody(checkout: Path) -> None:
     assert changed(checkout, ("RATE = 1", "RATE = 2")) == []
     assert changed(checkout) == []

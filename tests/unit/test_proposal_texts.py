@@ -8,7 +8,7 @@ import pytest
 from tidegate.errors import Invalid
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import broken_limits, parse_limit
-from tidegate.proposal.report import CodeChange, GateChange, GateFindings, Merge, ProposalReport
+from tidegate.proposal.report import CodeChange, GateChange, GateFindings, Merge, ProposalReport, SinceLast
 from tidegate.proposal.tables import ColumnChange, Distribution, SchemaChange, TableDifference
 
 SAME_SCHEMA = SchemaChange(added={}, removed={}, retyped={})
@@ -131,3 +131,11 @@ def test_a_replay_that_a_gate_has_ended_promises_nothing() -> None:
 def test_what_a_replay_does_not_repeat_is_named() -> None:
     edit = "in checkpoint 6 ann edited the state of operator 'totals', which no replay repeats"
     assert f"- {edit}" in to_markdown(msgspec.structs.replace(REPORT, manual_edits=[edit])).splitlines()
+
+
+def test_what_was_not_replayed_to_the_end_is_not_the_same_as_the_last_push() -> None:
+    same = SinceLast(proposal="pr-1", created="", same_code=False, same_checkpoints=True, merge=[], tables={}, gates=[])
+    assert "The same: rows" in to_markdown(msgspec.structs.replace(REPORT, since=same))
+    stopped = to_markdown(msgspec.structs.replace(REPORT, since=same, stopped="it does not fit", tables={}))
+    assert "The same: rows" not in stopped
+    assert "Tables are not compared. What a merge does is the same." in stopped

@@ -1,7 +1,8 @@
 """Which changed lines of the code are on the way to which table.
 
-A part's lines are known if it has a function of the user, and otherwise if a changed line has one of its SQL texts. So
-a part is named only for lines that are its own; other changed lines of the same files are not attributed.
+A part's lines are known if it has a function of the user, and otherwise if a changed line has one of its SQL texts that
+no other part has. So a part is named only for lines that are its own; other changed lines of the same files are not
+attributed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 import inspect
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +63,11 @@ def changed_lines(graph: Graph, folder: Path, version: str) -> list[ChangedLines
     plain = ("--unified=0", "--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/")
     hunks = list(_hunks(_git(top, "diff", *plain, version, "--", "*.py")))
     found = []
+    counted = Counter(text for stage in graph.stages for text in set(_texts(stage)))
     for stage in graph.stages:
         tables = [name for name in graph.sinks if any(s.name == stage.name for s in upstream_of(graph, name).stages)]
-        for hunk in _hunks_inside(stage, hunks, top):
+        texts = [text for text in _texts(stage) if counted[text] == 1]
+        for hunk in _hunks_inside(stage, texts, hunks, top):
             found.append(ChangedLines(part=stage.name, file=hunk.file, first=hunk.first, last=hunk.last, tables=tables))
     return found
 
@@ -108,11 +112,11 @@ def _hunks(diff: str) -> Iterator[_Hunk]:
             texts.append(line[1:])
 
 
-def _hunks_inside(stage: Node, hunks: Sequence[_Hunk], top: Path) -> Iterator[_Hunk]:
+def _hunks_inside(stage: Node, own_texts: Sequence[str], hunks: Sequence[_Hunk], top: Path) -> Iterator[_Hunk]:
     """Yield the hunks that are a part's own."""
     function = _function_of(stage)
     place = _lines_of(function, top) if function is not None else None
-    texts = [f"{quote}{text}{quote}" for text in _texts(stage) for quote in ('"', "'") if not text.isidentifier()]
+    texts = [f"{quote}{text}{quote}" for text in own_texts for quote in ('"', "'") if not text.isidentifier()]
     for hunk in hunks:
         if place is not None:
             file, first, last = place

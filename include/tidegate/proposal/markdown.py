@@ -38,7 +38,7 @@ def _lines(report: ProposalReport) -> Iterator[str]:
     if report.broken_limits:
         yield ""
     if report.since is not None:
-        yield from _since(report.since)
+        yield from _since(report.since, are_tables_compared=not report.stopped)
     yield from _merge(report)
     if report.stopped:
         yield "### Not replayed to the end"
@@ -103,10 +103,13 @@ def _how_many(name: str, table: TableDifference) -> str:
     return f"rows of `{name}` ({', '.join(f'{count:,} {how}' for how, count in counts.items() if count)})"
 
 
-def _since(since: SinceLast) -> Iterator[str]:
+def _since(since: SinceLast, *, are_tables_compared: bool) -> Iterator[str]:
     yield f"### Since `{since.proposal}`"
     yield ""
-    if not since.differs:
+    if not are_tables_compared:
+        yield "Tables are not compared." + ("" if since.merge else " What a merge does is the same.")
+        yield ""
+    elif not since.differs:
         yield "The same: rows, gates and what a merge does." + (
             " The code is the same, too." if since.same_code else ""
         )

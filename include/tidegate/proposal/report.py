@@ -150,7 +150,7 @@ class ProposalReport(msgspec.Struct, frozen=True, kw_only=True):
     """Changes of states by hand in the replayed checkpoints. The replay does not repeat them, so rows may differ."""
     gates: list[GateChange]
     figures: dict[str, list[float | None]]
-    """By measure, the value before and after."""
+    """By measure, the value before and after. Empty if the replay has stopped."""
     sample: KeySample | None = None
     """If only rows of some keys were replayed and compared. There are then no verdicts of gates, and no figures."""
     carried: list[str] = []
@@ -196,27 +196,39 @@ def make_report(
     before = [entry for id in chosen.ids if (entry := live.real_entry(id)) is not None]
     views = [view_of(live.ledger, entry) for entry in before]
     code, is_sample = code_change(live), line.record.sample is not None
+    after = [entry for entry, _ in made.checkpoints]
+    merge = predict_merge(
+        live,
+        code,
+        differs=any_differs(tables) or made.stopped is not None,
+        command=command,
+        origin=chosen.origin,
+        declined=made.declined,
+    )
     return ProposalReport(
         pipeline=live.graph.name,
         begins_after=chosen.origin,
         replayed=list(chosen.ids),
-        stopped=made.stopped.what if made.stopped is not None else "",
+        stopped=_without_hidden(made.stopped.what, line) if made.stopped is not None else "",
         code=code,
-        merge=predict_merge(
-            live,
-            code,
-            differs=any_differs(tables) or made.stopped is not None,
-            command=command,
-            origin=chosen.origin,
-            declined=made.declined,
-        ),
+        merge=msgspec.structs.replace(merge, reasons=[_without_hidden(reason, line) for reason in merge.reasons]),
         tables=tables,
         unchanged_sinks=without_shadow(live.graph),
         manual_edits=lost_manual_edits(live.ledger, chosen),
-        gates=[] if is_sample else _gate_changes(before, [entry for entry, _ in made.checkpoints]),
-        figures={} if is_sample else _figures(views, [view for _, view in made.checkpoints]),
+        gates=[] if is_sample or not any(entry.acks for entry in after) else _gate_changes(before, after),
+        figures={} if is_sample or made.stopped else _figures(views, [view for _, view in made.checkpoints]),
         sample=line.record.sample,
     )
+
+
+def _without_hidden(text: str, line: OpenBackfill) -> str:
+    """Return a text about the hidden tables of a line as one about the tables that they stand for."""
+    for name, sinking in line.backfill.graph.sinks.items():
+        hidden = sinking.sink.delta_table(line.backfill.context(name))
+        shown = line.live.graph.sinks[name].sink.delta_table(line.live.context(name))
+        if hidden is not None and shown is not None:
+            text = text.replace(hidden.url, shown.url)
+    return text
 
 
 def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[str], *, command: str) -> ProposalReport:
