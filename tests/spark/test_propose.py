@@ -222,7 +222,7 @@ def test_what_was_proposed_is_swapped_in_after_the_merge(sales: Sales) -> None:
     assert refused.code == 1
     assert "has caught up, and is not swapped in" in refused.text
     assert sales.table("orders")[8]["amount"] == 5.0, "production is untouched"
-    swapped = sales.run("propose accept shop:pipeline --yes")
+    swapped = sales.run("propose accept shop:pipeline --if-proposed --yes")
     assert swapped.code == 0, swapped.text
     assert {id: row["amount"] for id, row in sales.table("orders").items()} == {
         1: 30.0, 2: 240.0, 3: 90.0, 4: 120.0, 6: 180.0, 7: 210.0, 8: 15.0,
@@ -243,6 +243,7 @@ def test_what_is_accepted_and_changes_nothing_ends_without_a_swap(sales: Sales) 
     sales.sell([(8, "IT", 5.0)])
     sales.makes_checkpoint()
     assert "made by other code" in sales.run("propose accept shop:pipeline --yes").text
+    assert "nothing to accept" in sales.run("propose accept shop:pipeline --if-proposed --yes").text
     sales.write_code(factor="(2 - 1)")
     versions = {name: DeltaTable(str(sales.folder / "tables" / name)).version() for name in ("orders", "totals")}
     accepted = sales.run("propose accept shop:pipeline")

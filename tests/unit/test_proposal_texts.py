@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tidegate.errors import Invalid
+from tidegate.proposal.kept import since
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import broken_limits, parse_limit
 from tidegate.proposal.report import CodeChange, GateChange, GateFindings, Merge, ProposalReport, SinceLast
@@ -136,6 +137,9 @@ def test_what_a_replay_does_not_repeat_is_named() -> None:
 def test_what_was_not_replayed_to_the_end_is_not_the_same_as_the_last_push() -> None:
     same = SinceLast(proposal="pr-1", created="", same_code=False, same_checkpoints=True, merge=[], tables={}, gates=[])
     assert "The same: rows" in to_markdown(msgspec.structs.replace(REPORT, since=same))
-    stopped = to_markdown(msgspec.structs.replace(REPORT, since=same, stopped="it does not fit", tables={}))
-    assert "The same: rows" not in stopped
-    assert "Tables are not compared. What a merge does is the same." in stopped
+    stopped = msgspec.structs.replace(REPORT, stopped="it does not fit", tables={}, gates=[])
+    for before, after in ((REPORT, stopped), (stopped, REPORT)):
+        text = to_markdown(msgspec.structs.replace(after, since=since(("pr-1", "", before), after)))
+        assert "The same: rows" not in text
+        assert "One of both was not replayed to its end. What a merge does is the same." in text
+        assert "rows before 1,000" not in text

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.backfill.compare import tables_of
+from tidegate.backfill.open_backfill import open_line
 from tidegate.backfill.swap import release_pipeline, released_on_failure
 from tidegate.checkpoint.compatibility import check
 from tidegate.errors import Invalid, Rejected
-from tidegate.ledger.ledger import folder_ledger
 from tidegate.proposal.expiry import BY
 from tidegate.proposal.kept import list_kept_proposals
 from tidegate.proposal.policy import Limit, broken_table_limits
@@ -70,16 +70,13 @@ def choose_proposal(live: Coordinator, name: str | None, command: str) -> str:
 
 def find_proposals_of_this_code(live: Coordinator) -> list[BackfillRecord]:
     """Return the kept proposals of all rows whose checkpoints were made by today's code, the oldest first."""
-    now = live.graph.code_fingerprint()
     whole = [line for line in list_kept_proposals(live.ledger) if line.sample is None]
-    return [line for line in whole if _code_of(live, line.name) == now]
+    return [line for line in whole if _is_of_this_code(live, line)]
 
 
-def _code_of(live: Coordinator, name: str) -> str | None:
-    """Return the fingerprint of the code that made a proposal's last checkpoint."""
-    own = folder_ledger(live.ledger.line_home(name), live.ledger.pipeline, live.place.options)
-    head = own.view().last_completed
-    return head.plan.code_fingerprint if head is not None else None
+def _is_of_this_code(live: Coordinator, record: BackfillRecord) -> bool:
+    line = open_line(live, record)
+    return line.head() is not None and line.other_code() is None
 
 
 def refuse_expired(discarded: BackfillDiscarded, command: str) -> None:

@@ -51,13 +51,15 @@ def since(kept: tuple[str, str, ProposalReport], report: ProposalReport) -> Sinc
     """Return what differs from the report of a kept proposal."""
     name, created, before = kept
     tables = {}
-    for table in sorted({*before.tables, *report.tables}):
+    compares_tables = not (before.stopped or report.stopped)
+    for table in sorted({*before.tables, *report.tables}) if compares_tables else ():
         old, new = before.tables.get(table), report.tables.get(table)
         pairs = {count: [getattr(old, count, 0), getattr(new, count, 0)] for count in _COUNTS}
         changed = {count: pair for count, pair in pairs.items() if pair[0] != pair[1]}
         if changed:
             tables[table] = changed
     verdicts = [{gate.gate: gate.after for gate in each.gates} for each in (before, report)]
+    gates = [gate for gate in sorted({*verdicts[0], *verdicts[1]}) if verdicts[0].get(gate) != verdicts[1].get(gate)]
     merge: list[str] = [before.merge.action, report.merge.action]
     return SinceLast(
         proposal=name,
@@ -66,7 +68,8 @@ def since(kept: tuple[str, str, ProposalReport], report: ProposalReport) -> Sinc
         same_checkpoints=_input(before) == _input(report),
         merge=merge if merge[0] != merge[1] else [],
         tables=tables,
-        gates=[gate for gate in sorted({*verdicts[0], *verdicts[1]}) if verdicts[0].get(gate) != verdicts[1].get(gate)],
+        gates=gates if compares_tables else [],
+        compares_tables=compares_tables,
     )
 
 

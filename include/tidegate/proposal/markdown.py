@@ -38,7 +38,7 @@ def _lines(report: ProposalReport) -> Iterator[str]:
     if report.broken_limits:
         yield ""
     if report.since is not None:
-        yield from _since(report.since, are_tables_compared=not report.stopped)
+        yield from _since(report.since)
     yield from _merge(report)
     if report.stopped:
         yield "### Not replayed to the end"
@@ -70,7 +70,7 @@ def _lines(report: ProposalReport) -> Iterator[str]:
 
 def _carried(report: ProposalReport) -> str:
     if len(report.carried) == len(report.tables):
-        return "Nothing was replayed again: nothing has changed on the path of any table since the last push."
+        return "Nothing was replayed again: nothing has changed on the paths of these tables since the last push."
     names = ", ".join(f"`{name}`" for name in report.carried)
     return f"Not replayed again, because nothing has changed on their path since the last push: {names}."
 
@@ -103,11 +103,11 @@ def _how_many(name: str, table: TableDifference) -> str:
     return f"rows of `{name}` ({', '.join(f'{count:,} {how}' for how, count in counts.items() if count)})"
 
 
-def _since(since: SinceLast, *, are_tables_compared: bool) -> Iterator[str]:
+def _since(since: SinceLast) -> Iterator[str]:
     yield f"### Since `{since.proposal}`"
     yield ""
-    if not are_tables_compared:
-        yield "Tables are not compared." + ("" if since.merge else " What a merge does is the same.")
+    if not since.compares_tables:
+        yield "One of both was not replayed to its end." + ("" if since.merge else " What a merge does is the same.")
         yield ""
     elif not since.differs:
         yield "The same: rows, gates and what a merge does." + (

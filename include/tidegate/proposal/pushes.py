@@ -1,13 +1,14 @@
 """From push to push of a pull request: the same checkpoints are replayed, and only for tables whose path has changed.
 
-The path of a table is all that its rows come through: sources, stages with the functions that they use, operators,
-gates with their suites, settings and installed packages. A table's comparison is taken from the report of the last push
-only if its path is the same, and both reports are about the same checkpoints. A path that is not known completely
-counts as changed.
+The path of a table is all that its rows come through: sources, selections, operators, gates with their suites, settings
+and installed packages. A table's comparison is taken from the report of the last push only if its path is the same, and
+both reports are about the same checkpoints. A path that is not known completely counts as changed: one with a function
+of the user's own, for instance, which may read anything.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -16,14 +17,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate import seams
+from tidegate.backfill.open_backfill import without_shadow
+from tidegate.connectors.unrepeatable import unrepeatable_in_text
 from tidegate.coordinator import Coordinator
 from tidegate.gates.base import GateContext
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.pipeline.graph.fingerprint import complete_logic_of
-from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode
+from tidegate.pipeline.graph.nodes import Node, OperatorNode, SinkNode, SourceNode, StageNode
 from tidegate.pipeline.graph.upstream import upstream_of
-from tidegate.proposal.replay import ReplayRange
-from tidegate.proposal.report import ProposalReport, any_differs, code_change, predict_merge
+from tidegate.pipeline.selection import sql_of
+from tidegate.pipeline.union import union
+from tidegate.proposal.replay import ReplayRange, is_replaced
+from tidegate.proposal.report import GateChange, ProposalReport, any_differs, code_change, predict_merge
+from tidegate.proposal.tables import TableDifference
 from tidegate.protocol.view import rollback_of
 from tidegate.records import typed
 from tidegate.records.codec import fingerprint
@@ -47,7 +52,7 @@ __all__ = [
 ]
 
 Request = tuple[str | int | None, ...]
-"""The words in which the command was asked for checkpoints."""
+"""Which checkpoints the command was asked for: --over, --from, --to, --sample."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,12 @@ def find_last_push(ledger: Ledger, label: str, request: Request, hashes: Mapping
     pushed = ledger.proposal_pushed(label)
     if pushed is None or tuple(pushed.request) != request:
         return None
-    report = typed.convert(pushed.report, ProposalReport)
+    try:
+        report = typed.convert(pushed.report, ProposalReport)
+    except msgspec.ValidationError:  # of another version of tidegate
+        return None
     replayed = ReplayRange(report.begins_after, tuple(report.replayed)) if report.replayed else None
-    if replayed is not None and _describe_checkpoints(ledger, replayed) != pushed.checkpoints:
+    if replayed is not None and not _are_as_they_were(ledger, replayed, pushed.checkpoints):
         replayed = None
     unchanged: list[str] = []
     if replayed is not None and not report.stopped and report.sample is None:
@@ -97,6 +105,11 @@ def store_push(ledger: Ledger, label: str, request: Request, report: ProposalRep
     ledger.hint_proposal_pushed(label, pushed)
 
 
+def _are_as_they_were(ledger: Ledger, replayed: ReplayRange, described: list[str]) -> bool:
+    # Results that a swap has replaced are compared as of the time of the comparison.
+    return not is_replaced(ledger, replayed.ids[-1]) and _describe_checkpoints(ledger, replayed) == described
+
+
 def _describe_checkpoints(ledger: Ledger, replayed: ReplayRange) -> list[str]:
     """Describe what was compared with: the checkpoints, their manifests, and the rollbacks that have undone some."""
     described, rollbacks = [], ledger.rollbacks()
@@ -108,18 +121,21 @@ def _describe_checkpoints(ledger: Ledger, replayed: ReplayRange) -> list[str]:
 
 
 def hash_paths(live: PipelineContext, hidden: Collection[str], examples: int) -> dict[str, str]:
-    """Return by sink a hash of its rows' path, and of what is shown of them. Sinks whose path is not known completely
-    have none."""
+    """Return by sink a hash of its rows' path, and of what is shown of them. A sink whose path is not known completely
+    has none."""
     packages = sorted(f"{each.name} {each.version}" for each in metadata.distributions())
-    surroundings = [packages, live.settings.record(), sorted(hidden), examples]
+    graph = live.graph
+    # The settings themselves: what a plan records of them has no logins, and so not all that Spark is given.
+    surroundings = [sys.version, packages, repr(live.settings), graph.at_least_once, sorted(hidden), examples]
+    surroundings += [sorted(graph.aligned), {job.name: sorted(job.names) for job in graph.jobs}]
     hashes = {}
-    for name, sinking in live.graph.sinks.items():
-        upstream = upstream_of(live.graph, name)
+    for name, sinking in graph.sinks.items():
+        upstream = upstream_of(graph, name)
         parts: list[list[object] | None] = [_describe_source(each) for each in upstream.sources.values()]
         parts += [_describe_stage(live, each) for each in upstream.stages]
         parts.append(_describe_sink(sinking))
         if None not in parts:
-            hashes[name] = fingerprint([surroundings, parts])
+            hashes[name] = fingerprint([live.ledger.start().uid, surroundings, parts])
     return hashes
 
 
@@ -134,28 +150,33 @@ def _describe_source(node: SourceNode) -> list[object] | None:
 def _describe_sink(node: SinkNode) -> list[object] | None:
     if not _is_tidegates(node.sink) or node.contract is not None:
         return None
-    return [node.name, node.input, node.sink.kind, repr(node.sink.describe()), node.at_least_once]
+    return [node.name, node.input, node.sink.kind, repr(node.sink.describe())]
 
 
 def _describe_stage(live: PipelineContext, stage: Node) -> list[object] | None:
+    """Describe all that a stage does. None: it may also depend on something else, such as code of the user's own, which
+    may do anything, or a table that has other rows by now."""
     declared: list[object] = [stage.name, list(stage.inputs), list(stage.produces)]
-    if isinstance(stage, GateNode):
-        if not _is_tidegates(stage.gate) or getattr(stage.gate, "modules", None):  # the user's own code may do anything
-            return None
-        context = GateContext(live.graph.name, stage.name, live.place)
-        return [*declared, stage.gate.kind, repr(stage.gate.describe()), stage.gate.declared_elsewhere(context)]
+    if isinstance(stage, StageNode):
+        sql = sql_of(stage.function)
+        if stage.function is union:
+            return [*declared, "union"]
+        return [*declared, sql] if sql is not None and not unrepeatable_in_text(sql) else None
     if isinstance(stage, OperatorNode):
-        code = stage.spec.code
-        logic = complete_logic_of(code) if code is not None else ""
-        if logic is None or not _is_tidegates(stage.operator):
+        described = repr(stage.operator.describe())
+        has_own_code = stage.spec.code is not None or not _is_tidegates(stage.operator)
+        if has_own_code or stage.spec.inputs.table is not None or unrepeatable_in_text(described):
             return None
-        return [*declared, stage.operator.kind, repr(stage.operator.describe()), logic]
-    logic = complete_logic_of(stage.function)
-    return [*declared, logic] if logic is not None else None
+        return [*declared, stage.operator.kind, described]
+    gate = stage.gate
+    if not _is_tidegates(gate) or gate.reads_tables or getattr(gate, "modules", None):
+        return None
+    context = GateContext(live.graph.name, stage.name, live.place)
+    return [*declared, gate.kind, repr(gate.describe()), gate.declared_elsewhere(context)]
 
 
 def choose_sinks(graph: Graph, unchanged: Collection[str]) -> list[str]:
-    """Return the sinks to replay: those that have changed, and others where a source would be read for nothing."""
+    """Return the sinks to replay: those that have changed, and others if nothing else would read a source."""
     chosen = {name for name in graph.sinks if name not in unchanged}
     read = {source for name in chosen for source in upstream_of(graph, name).sources}
     for name in graph.sinks:
@@ -193,35 +214,45 @@ def carry_over(
     """
     if report.stopped:
         return report
-    carried = [name for name in push.report.tables if name in push.unchanged and name not in report.tables]
-    found = {name: push.report.tables[name] for name in carried} | report.tables
-    tables = {name: found[name] for name in live.graph.sinks if name in found}
-    left_out = {gate.name for gate in live.graph.gates} - {gate.name for gate in replayed.graph.gates}
-    gates = [change for change in report.gates if change.gate not in left_out]
-    gates += [change for change in push.report.gates if change.gate in left_out]
-    return msgspec.structs.replace(
-        report,
-        merge=predict_merge(
-            live, report.code, differs=any_differs(tables), command=command, origin=report.begins_after
-        ),
-        tables=tables,
-        gates=sorted(gates, key=lambda change: change.gate),
-        figures={},
-        carried=carried,
-    )
+    judged_again = {gate.name for gate in replayed.graph.gates}
+    gates = {change.gate: change for change in report.gates if change.gate in judged_again}
+    return _complete(live, report, push, report.tables, gates, command)
 
 
 def repeat_report(live: Coordinator, push: LastPush, *, command: str) -> ProposalReport:
     """Return the report about code by which no sink has another path than in the last push's."""
-    earlier, code = push.report, code_change(live)
+    report = msgspec.structs.replace(push.report, code=code_change(live), broken_limits=[], since=None)
+    return _complete(live, report, push, {}, {}, command)
+
+
+def _complete(
+    live: Coordinator,
+    report: ProposalReport,
+    push: LastPush,
+    compared: Mapping[str, TableDifference],
+    judged: dict[str, GateChange],
+    command: str,
+) -> ProposalReport:
+    """Return the report about all of the pipeline's tables and gates: what was compared and judged again, and the rest
+    as the last push has told."""
+    tables, carried = {}, []
+    for name in live.graph.sinks:
+        if name in compared:
+            tables[name] = compared[name]
+        elif name in push.unchanged and name in push.report.tables:
+            tables[name] = push.report.tables[name]
+            carried.append(name)
+    gates = {change.gate: change for change in push.report.gates} | judged
+    declared = {gate.name for gate in live.graph.gates}
+    for name in gates.keys() - declared:
+        gates[name] = msgspec.structs.replace(gates[name], after=None)
+    differs = any_differs(tables)
     return msgspec.structs.replace(
-        earlier,
-        code=code,
-        merge=predict_merge(
-            live, code, differs=any_differs(earlier.tables), command=command, origin=earlier.begins_after
-        ),
+        report,
+        merge=predict_merge(live, report.code, differs=differs, command=command, origin=report.begins_after),
+        tables=tables,
+        unchanged_sinks=without_shadow(live.graph),
+        gates=[gates[name] for name in sorted(gates)],
         figures={},
-        carried=list(earlier.tables),
-        broken_limits=[],
-        since=None,
+        carried=carried,
     )

@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
     from tidegate.records.records import Ack, KeySample, Plan
 
-__all__ = ["Made", "ReplayRange", "choose_range", "impossible", "lost_manual_edits", "opened", "run", "whole_history"]
+__all__ = [
+    "Made",
+    "ReplayRange",
+    "choose_range",
+    "impossible",
+    "is_replaced",
+    "lost_manual_edits",
+    "opened",
+    "run",
+    "whole_history",
+]
 
 KIND = "proposal"
 ANSWERS_AS = "proposal"
@@ -102,7 +112,7 @@ def _counting_start(ledger: Ledger, counting: Sequence[int], start: int, *, reac
     return 0 if reaches_beginning and len(counting) <= MANY else start
 
 
-def _is_replaced(ledger: Ledger, id: int) -> bool:
+def is_replaced(ledger: Ledger, id: int) -> bool:
     """Return whether it is the last checkpoint with input, and a swap has replaced its results. They are then compared
     as the swap has made them: those of the tables now."""
     return rollback_of(id, ledger.rollbacks()) is not None and RecordedPlans(ledger, 0).counting()[-1].id == id
@@ -153,7 +163,7 @@ def opened(
         sample=sample,
     )
     try:
-        if not _is_replaced(live.ledger, chosen.ids[-1]):
+        if not is_replaced(live.ledger, chosen.ids[-1]):
             line.backfill.until = choose_stop(line, str(chosen.ids[-1]))
         yield line
     finally:

@@ -125,6 +125,8 @@ class SinceLast(msgspec.Struct, frozen=True, kw_only=True):
     """By table, the counts that are others: rows_before, rows_after, added, removed, changed."""
     gates: list[str]
     """Gates with other verdicts of the proposed code."""
+    compares_tables: bool = True
+    """False: one of the replays did not reach its end."""
 
     @property
     def differs(self) -> bool:

@@ -179,7 +179,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         hidden = private_columns(coordinator.graph, target.settings.sample_hidden)
         hashes = hash_paths(coordinator, hidden, args.examples)
         push = find_last_push(target.ledger, args.label, request, hashes)
-    if push is not None and push.replayed is not None:
+    if push is not None and push.replayed is not None and not impossible(coordinator, push.replayed, keep=args.keep):
         chosen = push.replayed
     else:
         chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)

@@ -11,22 +11,11 @@ import sysconfig
 import textwrap
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.records.codec import sha256
 
-__all__ = ["complete_logic_of", "function_fingerprint", "logic_of"]
-
-_PURE_LIBRARIES = {
-    *("collections", "datetime", "decimal", "functools", "itertools", "json", "math", "numpy", "operator", "pandas"),
-    *("pyarrow", "pyspark", "re", "string", "tidegate", "typing"),
-}
-"""What functions of these libraries return depends on their arguments only, unless their names are among the next."""
-_LOOKS_ELSEWHERE = re.compile(
-    r"open|eval|exec|compile|__import__|environ|sparkSession|sql|now|today|utcnow|rand\w*|read\w*|current_\w+|uuid"
-)
-"""Names of functions and attributes whose values come from outside."""
+__all__ = ["function_fingerprint", "logic_of"]
 
 
 def function_fingerprint(function: object) -> str:
@@ -53,50 +42,26 @@ def logic_of(function: object) -> str:
     It stays the same if only comments, layout, annotations, docstrings or the function's name change, and with another
     version of Python or of a library.
     """
-    return sha256(repr(_logic(function, _Visits())).encode())
+    return sha256(repr(_logic(function, set())).encode())
 
 
-def complete_logic_of(function: object) -> str | None:
-    """Return the same hash, or None if the function may depend on something that the hash does not show, such as an
-    object or a class of the user's own, a file, or the time."""
-    visits = _Visits()
-    logic = _logic(function, visits)
-    return sha256(repr(logic).encode()) if visits.are_complete else None
-
-
-@dataclass
-class _Visits:
-    """The functions that were looked at."""
-
-    ids: set[int] = field(default_factory=set)
-    are_complete: bool = True
-    """Whether all that they depend on was found."""
-
-    def describe(self, value: object) -> str | None:
-        """Describe a constant; None for any other value, of which nothing is known."""
-        if not _is_constant(value):
-            self.are_complete = False
-        return _constant_text(value)
-
-
-def _logic(value: object, visits: _Visits) -> object:
-    if id(value) in visits.ids:
+def _logic(value: object, visited: set[int]) -> object:
+    if id(value) in visited:
         return "again"
     if isinstance(value, functools.partial):
         is_tidegates = getattr(value.func, "__module__", "").partition(".")[0] == "tidegate"
         # The logic of tidegate's own functions is known by their names: a new version must not count as a change.
-        function = value.func.__qualname__ if is_tidegates else _logic(value.func, visits)
-        return ["partial", function, visits.describe(value.args), visits.describe(value.keywords)]
+        function = value.func.__qualname__ if is_tidegates else _logic(value.func, visited)
+        return ["partial", function, _constant_text(value.args), _constant_text(value.keywords)]
     if isinstance(value, types.MethodType):
-        return [_logic(value.__func__, visits), visits.describe(getattr(value.__self__, "__dict__", {}))]
+        return [_logic(value.__func__, visited), _constant_text(getattr(value.__self__, "__dict__", {}))]
     value = inspect.unwrap(value) if callable(value) else value
     if not isinstance(value, types.FunctionType):
         call = inspect.getattr_static(type(value), "__call__", None)
         if isinstance(call, types.FunctionType):
-            return [_logic(call, visits), visits.describe(getattr(value, "__dict__", {}))]
-        visits.are_complete = False
+            return [_logic(call, visited), _constant_text(getattr(value, "__dict__", {}))]
         return function_fingerprint(value)
-    visits.ids.add(id(value))
+    visited.add(id(value))
     tree = _tree(value)
     if tree is not None:
         text = ast.unparse(tree)
@@ -104,11 +69,9 @@ def _logic(value: object, visits: _Visits) -> object:
         text = _compiled(value.__code__).hex()
     assigned = _global_names(tree) if tree is not None else set()
     names = sorted(set(_names(value.__code__)) - assigned)
-    if assigned or any(_LOOKS_ELSEWHERE.fullmatch(name) for name in names):
-        visits.are_complete = False
     used = _enclosed(value) | {name: value.__globals__[name] for name in names if name in value.__globals__}
-    defaults = [visits.describe(value.__defaults__), visits.describe(value.__kwdefaults__)]
-    return [text, defaults, [[name, _used(used[name], names, visits)] for name in sorted(used)]]
+    defaults = [_constant_text(value.__defaults__), _constant_text(value.__kwdefaults__)]
+    return [text, defaults, [[name, _used(used[name], names, visited)] for name in sorted(used)]]
 
 
 def _global_names(tree: ast.AST) -> set[str]:
@@ -125,27 +88,18 @@ def _enclosed(function: types.FunctionType) -> dict[str, object]:
     return values
 
 
-def _used(value: object, names: Sequence[str], visits: _Visits) -> object:
+def _used(value: object, names: Sequence[str], visited: set[int]) -> object:
     """Describe a value that a function uses. None for values of libraries, and those that are no constants."""
     if isinstance(value, types.ModuleType):
         if not _is_users(value):
-            visits.are_complete &= _is_pure(value)
             return None
         members = {name: vars(value)[name] for name in names if name in vars(value)}
-        return [[name, _used(members[name], names, visits)] for name in sorted(members) if members[name] is not value]
+        return [[name, _used(members[name], names, visited)] for name in sorted(members) if members[name] is not value]
     if isinstance(value, types.FunctionType | functools.partial | types.MethodType):
-        module = inspect.getmodule(value)
-        if not _is_users(module):
-            visits.are_complete &= _is_pure(module)
+        if not _is_users(inspect.getmodule(value)):
             return None
-        return _logic(value, visits)
-    if isinstance(value, type | types.BuiltinFunctionType) and _is_pure(inspect.getmodule(value)):
-        return None
-    return visits.describe(value)
-
-
-def _is_pure(module: types.ModuleType | None) -> bool:
-    return module is not None and module.__name__.partition(".")[0].lstrip("_") in _PURE_LIBRARIES | {"builtins"}
+        return _logic(value, visited)
+    return _constant_text(value)
 
 
 def _is_users(module: types.ModuleType | None) -> bool:
@@ -177,15 +131,6 @@ def _constant_text(value: object) -> str | None:
     if isinstance(value, dict):
         return f"dict {[[_constant_text(key), _constant_text(inner)] for key, inner in value.items()]}"
     return None
-
-
-def _is_constant(value: object) -> bool:
-    """Return whether the text of a value tells all of it."""
-    if isinstance(value, dict):
-        return all(_is_constant(inner) for pair in value.items() for inner in pair)
-    if isinstance(value, list | tuple | set | frozenset):
-        return all(map(_is_constant, value))
-    return value is None or isinstance(value, bool | int | float | str | bytes)
 
 
 def _tree(function: types.FunctionType) -> ast.AST | None:
