@@ -19,7 +19,7 @@ SCHEMA = "id long, k string, v double"
 
 def shop(**changes: Any) -> Any:
     """A pipeline with a table of each kind of path, as a change of its code has left it."""
-    given = {"where": "v > 0", "total": "sum(v)", "pattern": "landing/*.json"} | changes
+    given = {"where": "v > 0", "total": "sum(v)", "pattern": "landing/*.json", "has_more": False} | changes
     pipeline = Pipeline("shop", root="ledger", data=".")
     rows = pipeline.source("rows", Files(given["pattern"], schema=SCHEMA))
     others = pipeline.source("others", Files("others/*.json", schema=SCHEMA))
@@ -36,6 +36,8 @@ def shop(**changes: Any) -> Any:
         "looked_up": kept.join(table="tables/rates", on="k", uid="rates"),
         "elsewhere": others.select("id", name="ids"),
     }
+    if given["has_more"]:
+        paths["more"] = others.select("k", name="keys")
     for name, stream in paths.items():
         stream.sink(name, DeltaAppend(f"tables/{name}"))
     totals = kept.aggregate(by="k", total=given["total"], uid="totals")
@@ -61,6 +63,7 @@ def test_what_cannot_be_known_completely_is_replayed_each_time() -> None:
         ({"pattern": "landing/new/*.json"}, {"elsewhere"}),
         ({"total": "sum(v * 2)"}, {"selected", "united", "elsewhere"}),
         ({"settings": Limits(recorded={"spark.conf": {"spark.executorEnv.RATE": "2"}})}, set()),
+        ({"has_more": True}, {"selected", "united", "elsewhere", "totals"}),
         ({"hidden": ("v",)}, set()),
         ({"examples": 3}, set()),
     ],

@@ -127,13 +127,15 @@ def hash_paths(live: PipelineContext, hidden: Collection[str], examples: int) ->
     graph = live.graph
     # The settings themselves: what a plan records of them has no logins, and so not all that Spark is given.
     surroundings = [sys.version, packages, repr(live.settings), graph.at_least_once, sorted(hidden), examples]
-    surroundings += [sorted(graph.aligned), {job.name: sorted(job.names) for job in graph.jobs}]
+    jobs = {name: job.name for job in graph.jobs for name in job.names}
     hashes = {}
     for name, sinking in graph.sinks.items():
         upstream = upstream_of(graph, name)
         parts: list[list[object] | None] = [_describe_source(each) for each in upstream.sources.values()]
         parts += [_describe_stage(live, each) for each in upstream.stages]
         parts.append(_describe_sink(sinking))
+        used = sorted({jobs[each] for each in (*upstream.sources, *(stage.name for stage in upstream.stages))})
+        parts.append([[job, job in graph.aligned] for job in used])
         if None not in parts:
             hashes[name] = fingerprint([live.ledger.start().uid, surroundings, parts])
     return hashes
